@@ -32,14 +32,6 @@ JobPlaced Read(const proto::FleetJobPlaced& message) {
   return placed;
 }
 
-// It was checked before it was journaled.
-std::optional<FleetEvent> Read(const proto::FleetJobQueued& message) {
-  const absl::StatusOr<FleetRequest> request =
-      RequestOf(message.request(), message.owner(), message.owner_uid());
-  if (!request.ok()) return std::nullopt;
-  return JobQueued{message.job(), *request};
-}
-
 // Returns the job that the fact is about; 0: none.
 int64_t JobOf(const proto::FleetRecord& record) {
   switch (record.fact_case()) {
@@ -81,7 +73,7 @@ std::optional<FleetEvent> FactOf(const proto::FleetRecord& record) {
     case proto::FleetRecord::kHostUndrained:
       return HostUndrained{record.host_undrained().machine()};
     case proto::FleetRecord::kJobQueued:
-      return Read(record.job_queued());
+      return JobQueued{record.job_queued().job(), ReadRequest(record.job_queued())};
     case proto::FleetRecord::kJobPlaced:
       return Read(record.job_placed());
     case proto::FleetRecord::kJobEnded: {
@@ -162,22 +154,22 @@ void FleetBook::TakeFact(const proto::FleetRecord& record) {
   const std::optional<FleetEvent> fact = FactOf(record);
   if (!fact) return;
   if (record.has_host_joined()) {
-    proto::HostOffer& offer = offers_[record.host_joined().offer().machine()];
+    proto::HostOffer& offer = parts_.offers[record.host_joined().offer().machine()];
     offer = record.host_joined().offer();
   }
   const int64_t job = JobOf(record);
   if (record.has_job_queued()) {
-    JobEntry& entry = entries_[job];
+    JobEntry& entry = parts_.entries[job];
     entry.request = record.job_queued().request();
     entry.submitted_ms = record.unix_ms();
   }
-  const auto before = fleet_.jobs.find(job);
-  const bool is_new = before == fleet_.jobs.end();
+  const auto before = parts_.fleet.jobs.find(job);
+  const bool is_new = before == parts_.fleet.jobs.end();
   const FleetPhase phase = is_new ? FleetPhase::kQueued : before->second.phase;
-  fleet_ = Apply(std::move(fleet_), *fact);
-  const auto after = fleet_.jobs.find(job);
-  if (after != fleet_.jobs.end()) {
-    entries_[job].revision = revision_;
+  parts_.fleet = Apply(std::move(parts_.fleet), *fact);
+  const auto after = parts_.fleet.jobs.find(job);
+  if (after != parts_.fleet.jobs.end()) {
+    parts_.entries[job].revision = revision_;
     const bool changed = is_new || phase != after->second.phase;
     if (changed && !record.has_job_placed()) TellPhase(job, record);
   }
@@ -194,9 +186,9 @@ void FleetBook::TakeFact(const proto::FleetRecord& record) {
 
 // Where the job only gives its hosts back, what its Driver says of its end is not the job's.
 void FleetBook::TakeNews(const proto::FleetJobNews& news, const proto::FleetRecord& record) {
-  const auto job = fleet_.jobs.find(news.job());
-  const auto found = entries_.find(news.job());
-  if (job == fleet_.jobs.end() || found == entries_.end()) return;
+  const auto job = parts_.fleet.jobs.find(news.job());
+  const auto found = parts_.entries.find(news.job());
+  if (job == parts_.fleet.jobs.end() || found == parts_.entries.end()) return;
   JobEntry& entry = found->second;
   entry.status = news.status();
   entry.allocation = news.allocation();
@@ -219,6 +211,33 @@ void FleetBook::TakeNews(const proto::FleetJobNews& news, const proto::FleetReco
   }
 }
 
+proto::FleetSnapshot FleetBook::Snapshot() const {
+  proto::FleetSnapshot snapshot;
+  snapshot.set_fleet_id(fleet_id_);
+  WriteParts(parts_, &snapshot);
+  for (const auto& [unix_ms, id] : answered_) {
+    proto::FleetSnapshot::KeptAnswer& kept = *snapshot.add_answers();
+    *kept.mutable_answered() = answers_.at(id);
+    kept.set_unix_ms(unix_ms);
+  }
+  for (const v1::Event& each : events_) *snapshot.add_events() = each;
+  snapshot.set_forgotten_revision(forgotten_revision_);
+  return snapshot;
+}
+
+absl::Status FleetBook::Restore(const proto::FleetSnapshot& snapshot, int64_t revision) {
+  *this = {};
+  RETURN_IF_ERROR(ReadParts(snapshot, &parts_));
+  fleet_id_ = snapshot.fleet_id();
+  revision_ = revision;
+  for (const proto::FleetSnapshot::KeptAnswer& each : snapshot.answers()) {
+    Keep(each.answered(), each.unix_ms());
+  }
+  events_ = {snapshot.events().begin(), snapshot.events().end()};
+  forgotten_revision_ = snapshot.forgotten_revision();
+  return absl::OkStatus();
+}
+
 // ---- what is told ----
 
 v1::Event& FleetBook::AddEvent(const proto::FleetRecord& record) {
@@ -233,26 +252,26 @@ v1::Event& FleetBook::AddEvent(const proto::FleetRecord& record) {
 }
 
 void FleetBook::TellPhase(int64_t job, const proto::FleetRecord& record) {
-  const PhaseWords words = PhaseOf(fleet_.jobs.at(job), entries_.at(job));
+  const PhaseWords words = PhaseOf(parts_.fleet.jobs.at(job), parts_.entries.at(job));
   v1::Event& event = AddEvent(record);
   event.set_job_id(JobName(job));
-  event.set_generation(entries_.at(job).status.generation());
+  event.set_generation(parts_.entries.at(job).status.generation());
   event.mutable_phase()->set_phase(words.phase);
   event.mutable_phase()->set_reason(words.reason);
 }
 
 void FleetBook::TellHost(const proto::FleetHostFact& fact, const std::string& what,
                          const proto::FleetRecord& record) {
-  const auto host = fleet_.hosts.find(fact.machine());
+  const auto host = parts_.fleet.hosts.find(fact.machine());
   v1::HostChanged& changed = *AddEvent(record).mutable_host();
-  if (host != fleet_.hosts.end()) {
-    const proto::HostOffer& offer = offers_[fact.machine()];
-    *changed.mutable_host() = HostMessage(fleet_, fact.machine(), &offer, record.unix_ms());
+  if (host != parts_.fleet.hosts.end()) {
+    const proto::HostOffer& offer = parts_.offers[fact.machine()];
+    *changed.mutable_host() = HostMessage(parts_.fleet, fact.machine(), &offer, record.unix_ms());
   } else {
     changed.mutable_host()->set_machine(fact.machine());
-    changed.mutable_host()->set_host(offers_[fact.machine()].host());
+    changed.mutable_host()->set_host(parts_.offers[fact.machine()].host());
   }
-  const bool is_left_out = host != fleet_.hosts.end() && record.has_host_failed() &&
+  const bool is_left_out = host != parts_.fleet.hosts.end() && record.has_host_failed() &&
                            host->second.left_out_until_ms > record.unix_ms();
   changed.set_what(absl::StrCat(is_left_out ? "is left out for an hour: has failed" : what,
                                 fact.reason().empty() ? "" : ": ", fact.reason()));
@@ -281,11 +300,13 @@ void FleetBook::Keep(const proto::Answered& answered, int64_t unix_ms) {
 
 // The fleet forgets jobs that are over and hosts that are gone, and so is it here.
 void FleetBook::ForgetWhatIsOver() {
-  if (entries_.size() != fleet_.jobs.size()) {
-    std::erase_if(entries_, [&](const auto& each) { return fleet_.jobs.count(each.first) == 0; });
+  if (parts_.entries.size() != parts_.fleet.jobs.size()) {
+    std::erase_if(parts_.entries,
+                  [&](const auto& each) { return parts_.fleet.jobs.count(each.first) == 0; });
   }
-  if (offers_.size() != fleet_.hosts.size()) {
-    std::erase_if(offers_, [&](const auto& each) { return fleet_.hosts.count(each.first) == 0; });
+  if (parts_.offers.size() != parts_.fleet.hosts.size()) {
+    std::erase_if(parts_.offers,
+                  [&](const auto& each) { return parts_.fleet.hosts.count(each.first) == 0; });
   }
 }
 

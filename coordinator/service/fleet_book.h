@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/fleet/fleet.h"
+#include "coordinator/service/fleet_snapshot.h"
 #include "coordinator/service/job_entry.h"
 #include "proto/fleet_journal.pb.h"
 #include "proto/weft/v1/control.pb.h"
@@ -31,12 +32,16 @@ class FleetBook final {
   // revision is not the next one.
   absl::Status Take(const proto::FleetRecord& record);
 
-  const Fleet& fleet() const { return fleet_; }
+  // All of it, at its revision, and back. DataLoss: the snapshot is of no kind that is known here.
+  proto::FleetSnapshot Snapshot() const;
+  absl::Status Restore(const proto::FleetSnapshot& snapshot, int64_t revision);
+
+  const Fleet& fleet() const { return parts_.fleet; }
   int64_t revision() const { return revision_; }
   // REQUIRES: the fleet knows the job.
-  const JobEntry& entry(int64_t job) const { return entries_.at(job); }
+  const JobEntry& entry(int64_t job) const { return parts_.entries.at(job); }
   // Returns what hosts have told of themselves, by machine.
-  const std::map<std::string, proto::HostOffer>& offers() const { return offers_; }
+  const std::map<std::string, proto::HostOffer>& offers() const { return parts_.offers; }
 
   // Tells fleets apart on the hosts that they share; empty: none has begun.
   const std::string& fleet_id() const { return fleet_id_; }
@@ -62,11 +67,9 @@ class FleetBook final {
   void Keep(const proto::Answered& answered, int64_t unix_ms);
   void ForgetWhatIsOver();
 
-  Fleet fleet_;
+  FleetParts parts_;
   int64_t revision_ = 0;
   std::string fleet_id_;
-  std::map<int64_t, JobEntry> entries_;
-  std::map<std::string, proto::HostOffer> offers_;
   std::map<std::string, proto::Answered> answers_;        // by request id
   std::deque<std::pair<int64_t, std::string>> answered_;  // Unix time and id, oldest first
   std::deque<v1::Event> events_;

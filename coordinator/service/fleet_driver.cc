@@ -56,8 +56,11 @@ void FleetDriver::Close() {
 absl::Status FleetDriver::Open() {
   RETURN_IF_ERROR(MakeFolder(options_.state_folder + "/jobs"));
   ASSIGN_OR_RETURN(journal_, FleetJournal::Open(options_.state_folder + "/fleet.db"));
-  RETURN_IF_ERROR(
-      journal_->Replay([this](const proto::FleetRecord& each) { return book_.Take(each); }));
+  const auto restore = [this](const proto::FleetSnapshot& snapshot, int64_t revision) {
+    return book_.Restore(snapshot, revision);
+  };
+  RETURN_IF_ERROR(journal_->Replay(
+      restore, [this](const proto::FleetRecord& each) { return book_.Take(each); }));
   for (const auto& [machine, host] : book_.fleet().hosts) {
     if (host.present) leases_.Assume(machine, Now() + options_.offer_lease_ms);
   }
@@ -125,10 +128,19 @@ void FleetDriver::Settle() {
     return AnswerAll(absl::UnavailableError(
         absl::StrCat(journal_->behind().message(), "; ask again with the same request id")));
   }
+  ShortenJournal();
   KeepRunners();
   KeepAgents();
   TellWatchers();
   AnswerAll(absl::OkStatus());
+}
+
+// A full disk only puts it off: the records stay as they are.
+void FleetDriver::ShortenJournal() {
+  if (journal_->records() < shorten_at_) return;
+  const absl::Status shorter = journal_->Shorten(book_.Snapshot(), book_.revision());
+  shorten_at_ = kMaxRecords + journal_->records();
+  if (!shorter.ok()) LogWarning(absl::StrCat("the journal stays long: ", shorter.message()));
 }
 
 void FleetDriver::AnswerAll(const absl::Status& durable) {

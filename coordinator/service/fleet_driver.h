@@ -32,16 +32,16 @@
 namespace weft {
 
 struct FleetDriverOptions {
-  std::string version;               // of this build
-  std::string state_folder;          // its journals are there
-  std::optional<int64_t> lease_ms;   // of jobs, as Driver's
-  int64_t offer_lease_ms = 8000;     // of hosts
-  int64_t agent_patience_ms = 1000;  // before an agent that ended by itself is started again
+  std::string version;                   // of this build
+  std::string state_folder;              // its journals are there
+  std::optional<int64_t> lease_ms = {};  // of jobs, as Driver's
+  int64_t offer_lease_ms = 8000;         // of hosts
+  int64_t agent_patience_ms = 1000;      // before an agent that ended by itself is started again
   int64_t max_queued_bytes = int64_t{256} << 20;
   std::function<int64_t()> now_ms = BootTimeMs;
   std::function<int64_t()> unix_ms = UnixTimeMs;
   // The fleet's journal cannot be written any more: the process has to end. Called once.
-  std::function<void(const absl::Status& why)> on_broken;
+  std::function<void(const absl::Status& why)> on_broken = {};
 };
 
 // The stream of somebody who watches jobs, as AgentPort (outgoing.h).
@@ -54,6 +54,9 @@ struct OfferPort {
   std::function<void(const proto::OfferOrder&)> send;
   std::function<void(const absl::Status&)> close;
 };
+
+// The fleet's journal is made shorter once it has so many records after its snapshot.
+inline constexpr int64_t kMaxRecords = 100000;
 
 class FleetDriver final {
  public:
@@ -132,6 +135,7 @@ class FleetDriver final {
   void RunOnce();
   void Decided();
   void Settle();
+  void ShortenJournal();
   void EndEverything();
 
   // The record's revision and time are set here, and its answer is made once it is part of the
@@ -209,6 +213,7 @@ class FleetDriver final {
   std::map<int64_t, int64_t> queue_places_;
   int64_t queue_revision_ = -1;
   std::vector<std::function<void(const absl::Status&)>> answers_;  // at the round's end
+  int64_t shorten_at_ = kMaxRecords;
   bool broken_ = false;
 
   mutable std::mutex drivers_mutex_;

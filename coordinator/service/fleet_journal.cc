@@ -21,9 +21,14 @@ absl::StatusOr<std::unique_ptr<FleetJournal>> FleetJournal::Open(const std::stri
 }
 
 absl::Status FleetJournal::Replay(
+    const std::function<absl::Status(const proto::FleetSnapshot&, int64_t revision)>& restore,
     const std::function<absl::Status(const proto::FleetRecord&)>& take) {
-  const auto no_snapshot = [](int64_t, absl::string_view) {
-    return absl::DataLossError("this version knows no snapshot");
+  const auto read_snapshot = [&](int64_t revision, absl::string_view body) -> absl::Status {
+    proto::FleetSnapshot snapshot;
+    if (snapshot.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+      return restore(snapshot, revision);
+    }
+    return absl::DataLossError(absl::StrCat("snapshot ", revision, " is none of a fleet"));
   };
   const auto read = [&](int64_t revision, absl::string_view body) -> absl::Status {
     proto::FleetRecord record;
@@ -31,9 +36,16 @@ absl::Status FleetJournal::Replay(
         record.revision() != revision) {
       return absl::DataLossError(absl::StrCat("record ", revision, " is no record of a fleet"));
     }
+    ++records_;
     return take(record);
   };
-  return file_->Replay(no_snapshot, read);
+  return file_->Replay(read_snapshot, read);
+}
+
+absl::Status FleetJournal::Shorten(const proto::FleetSnapshot& snapshot, int64_t revision) {
+  RETURN_IF_ERROR(file_->Shorten({revision, snapshot.SerializeAsString()}));
+  records_ = 0;
+  return absl::OkStatus();
 }
 
 void FleetJournal::Add(const proto::FleetRecord& record) {
@@ -45,7 +57,10 @@ absl::Status FleetJournal::Commit(int64_t now_ms) {
   bool written = false;
   const auto append = [this] { return file_->Append(waiting_); };
   const absl::Status status = patience_.Try(now_ms, waiting_.size(), append, &written);
-  if (written) waiting_.clear();
+  if (written) {
+    records_ += static_cast<int64_t>(waiting_.size());
+    waiting_.clear();
+  }
   return status;
 }
 

@@ -22,8 +22,15 @@ class FleetJournal final {
   // The errors of RecordFile.
   static absl::StatusOr<std::unique_ptr<FleetJournal>> Open(const std::string& path);
 
-  // Hands all records to `take`, in order. DataLoss as RecordFile's, or if `take` refuses one.
-  absl::Status Replay(const std::function<absl::Status(const proto::FleetRecord&)>& take);
+  // Hands the snapshot to `restore`, if there is one, and all records after it to `take`, in order.
+  // DataLoss as RecordFile's, or if one of them refuses.
+  absl::Status Replay(
+      const std::function<absl::Status(const proto::FleetSnapshot&, int64_t revision)>& restore,
+      const std::function<absl::Status(const proto::FleetRecord&)>& take);
+  // Returns how many records there are after the snapshot.
+  int64_t records() const { return records_; }
+  // The snapshot takes the place of all records up to its revision. REQUIRES: none waits.
+  absl::Status Shorten(const proto::FleetSnapshot& snapshot, int64_t revision);
 
   // Keeps the record for the next Commit. Their revisions have to be the next ones.
   void Add(const proto::FleetRecord& record);
@@ -38,6 +45,7 @@ class FleetJournal final {
 
   const std::unique_ptr<RecordFile> file_;
   std::vector<RecordFile::Record> waiting_;
+  int64_t records_ = 0;
   DiskPatience patience_{"jobs go on, but until there is room none is taken, changed or placed"};
 };
 

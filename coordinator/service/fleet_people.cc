@@ -160,7 +160,7 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
         "brings_hosts: this weftd places jobs on the hosts of its fleet; start the job with `weft "
         "run` to bring your own");
   }
-  RETURN_IF_ERROR(RequestOf(request, caller.name, caller.uid).status());
+  ASSIGN_OR_RETURN(const FleetRequest asked, RequestOf(request, caller.name, caller.uid));
   size_t waiting = 0;
   for (const auto& [number, job] : book_.fleet().jobs) {
     if (job.phase == FleetPhase::kOver) continue;
@@ -181,9 +181,8 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
   const int64_t job = book_.fleet().newest_job + 1;
   proto::FleetJobQueued& queued = *change.record.mutable_job_queued();
   queued.set_job(job);
-  queued.set_owner(caller.name);
-  queued.set_owner_uid(caller.uid);
   *queued.mutable_request() = request;
+  WriteRequest(asked, &queued);
   change.reply = [this, job] {
     v1::SubmitReply reply;
     reply.set_job_id(JobName(job));

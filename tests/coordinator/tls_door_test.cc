@@ -275,7 +275,7 @@ TEST_F(TlsDoorTest, IsNotBelievedWithTheBundleOfAnAgent) {
   WritePrivate(folder_ + "/stolen.pem", AgentBundle("weftd"));
   proto::AgentLink::CallbackService agents;
   const auto impostor =
-      TlsDoor::Open({.address = "127.0.0.1:0", .bundle_file = folder_ + "/stolen.pem"}, &agents);
+      TlsDoor::Open({.address = "127.0.0.1:0", .bundle_file = folder_ + "/stolen.pem"}, {&agents});
   ASSERT_TRUE(impostor.ok()) << impostor.status();
   const auto channel =
       OpenChannel(AddressText({"127.0.0.1", (*impostor)->port()}), {.text = AgentBundle()});
@@ -299,23 +299,23 @@ TEST_F(TlsDoorTest, SaysWhatItCannotBeOpenedWith) {
   proto::AgentLink::CallbackService agents;
   TlsDoorOptions options = Network();
   options.address = target();
-  EXPECT_EQ(TlsDoor::Open(options, &agents).status().code(), absl::StatusCode::kUnavailable)
+  EXPECT_EQ(TlsDoor::Open(options, {&agents}).status().code(), absl::StatusCode::kUnavailable)
       << "the port is taken";
   options.address = "192.0.2.1:0";
-  EXPECT_EQ(TlsDoor::Open(options, &agents).status().code(), absl::StatusCode::kUnavailable)
+  EXPECT_EQ(TlsDoor::Open(options, {&agents}).status().code(), absl::StatusCode::kUnavailable)
       << "no address of this host";
   options = Network();
   options.bundle_file = folder_ + "/none.pem";
-  EXPECT_EQ(TlsDoor::Open(options, &agents).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(TlsDoor::Open(options, {&agents}).status().code(), absl::StatusCode::kNotFound);
   WritePrivate(bundle_, authority_->Issue(BundleRole::kServer, {}, now_s_ - 91 * kDayS).value());
-  EXPECT_THAT(std::string(TlsDoor::Open(Network(), &agents).status().message()),
+  EXPECT_THAT(std::string(TlsDoor::Open(Network(), {&agents}).status().message()),
               HasSubstr("weftd issue"));
 }
 
 TEST_F(TlsDoorTest, OpensNothingUnderSuitesOfSomebodyElse) {
   setenv("GRPC_SSL_CIPHER_SUITES", "ECDHE-ECDSA-AES128-SHA256", 1);
   proto::AgentLink::CallbackService agents;
-  EXPECT_EQ(TlsDoor::Open(Network(), &agents).status().code(),
+  EXPECT_EQ(TlsDoor::Open(Network(), {&agents}).status().code(),
             absl::StatusCode::kFailedPrecondition);
   unsetenv("GRPC_SSL_CIPHER_SUITES");
 }

@@ -1,0 +1,237 @@
+// The doors of a weftd that serves many jobs: who is let in, with what, and what bad callers get.
+#include "coordinator/service/fleet_service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "process/authority.h"
+#include "process/rpc.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/fleet.grpc.pb.h"
+#include "proto/weft/v1/control.grpc.pb.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kDayS = 24 * 3600;
+
+class FleetServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/weft-doors-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    folder_ = pattern;
+    authority_.emplace(Authority::Create(folder_ + "/ca", now_s_).value());
+    const std::string bundle = folder_ + "/server.pem";
+    std::ofstream(bundle) << authority_->Issue(BundleRole::kServer, {}, now_s_).value();
+    chmod(bundle.c_str(), 0600);
+    fleet_ = FleetDriver::Start({.version = "test", .state_folder = folder_ + "/state"}).value();
+    service_ =
+        FleetService::Start({.socket = folder_ + "/s",
+                             .version = "test",
+                             .network = TlsDoorOptions{.address = "127.0.0.1:0",
+                                                       .bundle_file = bundle,
+                                                       .revoked_file = authority_->revoked_file()}},
+                            *fleet_)
+            .value();
+  }
+  void TearDown() override {
+    service_.reset();
+    fleet_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string Issue(BundleRole role, const std::string& name, int64_t days_ago = 0) const {
+    return authority_->Issue(role, {name}, now_s_ - days_ago * kDayS).value();
+  }
+  std::shared_ptr<grpc::Channel> Dial(const std::string& bundle) const {
+    return OpenChannel(AddressText({"127.0.0.1", service_->network_port()}), {.text = bundle})
+        .value();
+  }
+  std::shared_ptr<grpc::Channel> OnSocket() const {
+    return OpenChannel("unix:" + folder_ + "/s").value();
+  }
+
+  static absl::Status Look(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    SetDeadline(context, 5000);
+    v1::ListReply reply;
+    return FromGrpc(v1::Control::NewStub(channel)->List(&context, {}, &reply));
+  }
+  static absl::Status Watch(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    SetDeadline(context, 500);
+    const auto stub = v1::Control::NewStub(channel);
+    const auto reader = stub->Watch(&context, {});
+    v1::WatchReply reply;
+    while (reader->Read(&reply)) {
+    }
+    return FromGrpc(reader->Finish());
+  }
+  static absl::Status Drain(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    SetDeadline(context, 5000);
+    v1::DrainHostRequest request;
+    request.set_request_id("drain");
+    request.set_host("h1");
+    v1::Host reply;
+    return FromGrpc(v1::Control::NewStub(channel)->DrainHost(&context, request, &reply));
+  }
+  static absl::Status Submit(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    SetDeadline(context, 5000);
+    v1::SubmitRequest request;
+    request.set_request_id("submit");
+    request.mutable_submission()->set_job("{}");
+    v1::SubmitReply reply;
+    return FromGrpc(v1::Control::NewStub(channel)->Submit(&context, request, &reply));
+  }
+  static absl::Status OfferHost(const std::shared_ptr<grpc::Channel>& channel,
+                                const std::string& host) {
+    grpc::ClientContext context;
+    SetDeadline(context, 5000);
+    const auto stub = proto::FleetLink::NewStub(channel);
+    const auto stream = stub->Offer(&context);
+    proto::OfferReport report;
+    report.mutable_offer()->set_wire_version(1);
+    report.mutable_offer()->set_host(host);
+    report.mutable_offer()->set_machine("m-" + host);
+    report.mutable_offer()->set_slots(2);
+    stream->Write(report);
+    proto::OfferOrder order;
+    if (stream->Read(&order) && order.has_welcome()) {
+      context.TryCancel();
+      stream->Finish();
+      return absl::OkStatus();
+    }
+    return FromGrpc(stream->Finish());
+  }
+  static absl::Status AttachAgent(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    SetDeadline(context, 5000);
+    const auto stub = proto::AgentLink::NewStub(channel);
+    const auto stream = stub->Attach(&context);
+    proto::AgentReport report;
+    report.mutable_hello()->set_host("h1");
+    report.mutable_hello()->set_machine("m");
+    stream->Write(report);
+    proto::AgentOrder order;
+    while (stream->Read(&order)) {
+    }
+    return FromGrpc(stream->Finish());
+  }
+
+  const int64_t now_s_ = std::time(nullptr);
+  std::string folder_;
+  std::optional<Authority> authority_;
+  std::unique_ptr<FleetDriver> fleet_;
+  std::unique_ptr<FleetService> service_;
+};
+
+TEST_F(FleetServiceTest, LetsEachRoleDoItsOwnAndNoMore) {
+  struct Case {
+    BundleRole role;
+    bool looks, submits, drains, offers;
+  };
+  for (const Case& each : {Case{BundleRole::kViewer, true, false, false, false},
+                           Case{BundleRole::kSubmitter, true, true, false, false},
+                           Case{BundleRole::kOperator, true, true, true, false},
+                           Case{BundleRole::kAgent, false, false, false, true},
+                           Case{BundleRole::kServer, false, false, false, false}}) {
+    SCOPED_TRACE(RoleName(each.role));
+    const auto channel = Dial(Issue(each.role, "ann"));
+    // A server's certificate is for no client: TLS itself refuses it.
+    if (each.role == BundleRole::kServer) {
+      EXPECT_EQ(Look(channel).code(), absl::StatusCode::kUnavailable);
+      continue;
+    }
+    const auto denied = absl::StatusCode::kPermissionDenied;
+    EXPECT_EQ(Look(channel).code(), each.looks ? absl::StatusCode::kOk : denied);
+    EXPECT_EQ(Watch(channel).code(), each.looks ? absl::StatusCode::kDeadlineExceeded : denied);
+    EXPECT_EQ(Submit(channel).code(), each.submits ? absl::StatusCode::kInvalidArgument : denied);
+    EXPECT_EQ(Drain(channel).code(), each.drains ? absl::StatusCode::kNotFound : denied);
+    EXPECT_EQ(OfferHost(channel, "ann").code(), each.offers ? absl::StatusCode::kOk : denied);
+    EXPECT_EQ(AttachAgent(channel).code(),
+              each.offers ? absl::StatusCode::kAborted : absl::StatusCode::kPermissionDenied);
+  }
+}
+
+TEST_F(FleetServiceTest, AnAgentOffersTheHostOfItsCertificateAlone) {
+  const auto channel = Dial(Issue(BundleRole::kAgent, "h1"));
+  EXPECT_EQ(OfferHost(channel, "h1"), absl::OkStatus());
+  EXPECT_THAT(OfferHost(channel, "h2").ToString(), HasSubstr("the certificate is of h1"));
+  // Its host has no part of any job: the right name alone is not enough.
+  EXPECT_EQ(AttachAgent(channel).code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(FleetServiceTest, RefusesCertificatesThatHaveEndedOrWereRevokedOrAreStrange) {
+  EXPECT_EQ(Look(Dial(Issue(BundleRole::kOperator, "ann"))), absl::OkStatus());
+  const Authority foreign = Authority::Create(folder_ + "/foreign", now_s_).value();
+  const TlsBundle strange =
+      ParseBundle(foreign.Issue(BundleRole::kOperator, {"ann"}, now_s_).value(), "x").value();
+  EXPECT_EQ(Look(Dial(BundleText(strange))).code(), absl::StatusCode::kUnavailable);
+  const auto open = Dial(Issue(BundleRole::kOperator, "eve"));
+  EXPECT_EQ(Look(open), absl::OkStatus());
+  ASSERT_TRUE(authority_->Revoke("eve").ok());
+  EXPECT_EQ(Look(open).code(), absl::StatusCode::kPermissionDenied)
+      << "on a connection that was made before";
+  EXPECT_EQ(Look(Dial(Issue(BundleRole::kOperator, "ann"))), absl::OkStatus());
+  EXPECT_FALSE(OpenChannel("127.0.0.1:1", {.text = Issue(BundleRole::kOperator, "ann", 91)}).ok())
+      << "one that has ended is not even shown";
+}
+
+TEST_F(FleetServiceTest, OutlivesGarbagePlaintextAndHalfOpenConnections) {
+  const auto plain = grpc::CreateChannel(AddressText({"127.0.0.1", service_->network_port()}),
+                                         grpc::InsecureChannelCredentials());
+  EXPECT_EQ(Look(plain).code(), absl::StatusCode::kUnavailable);
+  std::vector<int> half_open;
+  for (int i = 0; i < 50; ++i) {
+    const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_TRUE(UseSocketPath(connection, folder_ + "/s", SocketUse::kConnect));
+    const std::string garbage(static_cast<size_t>(i) * 100, static_cast<char>(i * 37));
+    if (!garbage.empty()) send(connection, garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    half_open.push_back(connection);
+  }
+  EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
+  for (const int each : half_open) close(each);
+  EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
+}
+
+TEST_F(FleetServiceTest, RefusesAMessageThatIsTooLarge) {
+  const auto channel = OnSocket();
+  grpc::ClientContext context;
+  SetDeadline(context, 20000);
+  v1::SubmitRequest request;
+  request.set_request_id("large");
+  request.mutable_submission()->set_job(std::string(size_t{100} << 20, 'x'));
+  v1::SubmitReply reply;
+  EXPECT_EQ(FromGrpc(v1::Control::NewStub(channel)->Submit(&context, request, &reply)).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
+}
+
+TEST(SocketCaller, IsAnOperatorAsThisUserAndElseWhatItWasGiven) {
+  const auto own = SocketCaller(geteuid(), {});
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->role, Role::kOperator);
+  const int64_t other = geteuid() == 65534 ? 1 : 65534;
+  EXPECT_FALSE(SocketCaller(other, {}).has_value());
+  const auto guest = SocketCaller(other, {{UserName(other), Role::kViewer}});
+  ASSERT_TRUE(guest.has_value());
+  EXPECT_EQ(guest->role, Role::kViewer);
+  EXPECT_EQ(guest->uid, other);
+}
+
+}  // namespace
+}  // namespace weft
