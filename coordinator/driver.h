@@ -46,6 +46,7 @@ struct DriverOptions {
   std::function<int64_t()> unix_ms = UnixTimeMs;
   // Without one, RunOnce does what there is to do: so a test makes the time and the order.
   bool own_thread = true;
+  int64_t check_again_ms = 30000;  // a host that failed its check; each time twice as late
   bool writes_tokens = true;  // into a job's shared folders: hosts that are checked look for them
   // The journal cannot be written any more, nor training go on without it: the process has to end.
   // Called once.
@@ -209,6 +210,7 @@ class Driver final {
   void PassNotesOn();
   void CloseWatchersIfOver();
   void LookAtChecks();
+  void CheckAgain();
   void GoOnWithRound();
   void BeginRound(const std::vector<std::string>& machines);
   void WatchForHangs();
@@ -282,6 +284,8 @@ class Driver final {
   std::string round_secret_;
   std::string round_token_;
   int64_t look_at_checks_ms_ = 0;
+  int64_t check_again_at_ms_ = 0;    // hosts that have failed
+  int64_t check_again_wait_ms_ = 0;  // between the last round and that
   HangWatch hangs_;
   Look look_;
   bool broken_ = false;

@@ -276,7 +276,8 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
       .slots = hello.slots(),
       .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()},
       .agent_pid = hello.pid(),
-      .gpus = hello.host_has().gpus_size()});
+      .gpus = hello.host_has().gpus_size(),
+      .cores = hello.host_has().cores()});
   if (broken_) return;
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;

@@ -1,4 +1,5 @@
 // The driver's part that has to do with checks of hosts (preflight.h) and with spare hosts.
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int64_t kGatherMs = 1000;  // since a host came last: those that come together meet once
 constexpr int64_t kLookEveryMs = 250;
+constexpr int64_t kMostWaits = 16;  // longest wait for another check, in units of the first one
 
 std::vector<std::string> SharedFolders(const Job& job) {
   return {job.run_folder, CheckpointFolder(job.spec.checkpoint, job.run_folder)};
@@ -32,9 +34,25 @@ void Driver::LookAtChecks() {
   if (!waits && Now() < look_at_checks_ms_) return;
   look_at_checks_ms_ = Now() + kLookEveryMs;
   std::vector<std::string> machines = HostsToCheck(job_);
-  if (machines.empty()) return;
+  if (machines.empty()) return CheckAgain();
   const bool gathers = !AllHaveCome(job_) && !job_.generation.waited;
   if (gathers && Now() - clocks_.hosts_since_ms < kGatherMs) return;
+  check_again_wait_ms_ = options_.check_again_ms;
+  BeginRound(machines);
+}
+
+// A full disk is emptied, a folder mounted, a process ended: the same agent finds that out when it
+// is told to look again. The wait doubles, so that a host which stays bad costs ever less.
+void Driver::CheckAgain() {
+  if (check_again_wait_ms_ == 0) {  // the coordinator has been started again
+    check_again_wait_ms_ = options_.check_again_ms;
+    check_again_at_ms_ = Now() + check_again_wait_ms_;
+  }
+  if (Now() < check_again_at_ms_) return;
+  check_again_at_ms_ = Now() + options_.check_again_ms;
+  const std::vector<std::string> machines = HostsToCheckAgain(job_);
+  if (machines.empty()) return;
+  check_again_wait_ms_ = std::min(2 * check_again_wait_ms_, kMostWaits * options_.check_again_ms);
   BeginRound(machines);
 }
 
@@ -56,6 +74,7 @@ void Driver::GoOnWithRound() {
   if (!round_.IsOver()) return;
   for (const std::string& folder : SharedFolders(job_)) RemoveToken(folder, round_token_);
   round_.End();
+  check_again_at_ms_ = Now() + check_again_wait_ms_;
 }
 
 // All who are there have a part: those who were checked before meet the new ones.

@@ -14,6 +14,8 @@
 namespace weft {
 namespace {
 
+constexpr int kMostHostSlots = 4096;  // whatever an agent says
+
 HostShare* FindShare(Job& job, int64_t generation, const std::string& machine) {
   if (generation != job.generation.number) return nullptr;
   for (HostShare& share : job.generation.shares) {
@@ -57,14 +59,19 @@ std::string NamesOf(const Job& job) {
 // equals the one with the most hosts.
 std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std::string>& fit) {
   std::vector<int> slots;
-  for (const std::string& machine : fit) slots.push_back(SlotsOf(job.offers.at(machine), job.spec));
+  for (const std::string& machine : fit) slots.push_back(SlotsOf(job.offers.at(machine), job));
   std::sort(slots.begin(), slots.end(), std::greater<>());
   std::optional<ClusterShape> largest;
   const int most = std::min(static_cast<int>(fit.size()), job.spec.cluster.nodes);
   for (int nodes = most; nodes >= LeastHosts(job.spec); --nodes) {
-    const ClusterShape shape = {nodes, slots[static_cast<size_t>(nodes - 1)]};
-    if (job.refused.count(shape) > 0) continue;
-    if (!largest || shape.slots() > largest->slots()) largest = shape;
+    const int each = slots[static_cast<size_t>(nodes - 1)];
+    // Where agents offer more than there is a plan for, what the job was submitted with may do.
+    for (const int count : {each, std::min(each, job.spec.cluster.slots_per_node)}) {
+      const ClusterShape shape = {nodes, count};
+      if (job.refused.count(shape) > 0) continue;
+      if (!largest || shape.slots() > largest->slots()) largest = shape;
+      break;
+    }
   }
   return largest;
 }
@@ -72,7 +79,8 @@ std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std
 }  // namespace
 
 bool Record(const HostOffered& fact, Job& job) {
-  const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid, fact.gpus};
+  const OfferedHost offer = {fact.host,      fact.slots, fact.addresses,
+                             fact.agent_pid, fact.gpus,  fact.cores};
   const auto fenced = job.fenced.find(fact.machine);
   if (fenced != job.fenced.end()) {
     if (fenced->second == fact.agent_pid) return false;
@@ -178,11 +186,17 @@ bool Record(const AttemptEnded& fact, Job& job) {
   return true;
 }
 
-int SlotsOf(const OfferedHost& host, const JobSpec& spec) {
+int SlotsOf(const OfferedHost& host, const Job& job) {
+  const JobSpec& spec = job.spec;
+  const bool on_gpus = spec.cluster.device.backend == BackendKind::kCuda;
+  if (job.slots_as_offered) {
+    const int has = on_gpus ? host.gpus : host.cores / std::max(1, spec.threads_per_worker);
+    const int offered = host.slots > 0 ? host.slots : has;
+    if (offered > 0) return std::min(offered, kMostHostSlots);
+  }
   const int most = spec.cluster.slots_per_node;
   if (host.slots > 0) return std::min(host.slots, most);
-  const bool counts = spec.cluster.device.backend == BackendKind::kCuda && host.gpus > 0;
-  return counts ? std::min(host.gpus, most) : most;
+  return on_gpus && host.gpus > 0 ? std::min(host.gpus, most) : most;
 }
 
 ClusterShape ShapeOr(ClusterShape shape, const JobSpec& spec) {
@@ -193,14 +207,18 @@ ClusterShape ShapeOr(ClusterShape shape, const JobSpec& spec) {
 
 std::string SlotsNote(const ClusterShape& shape, const JobSpec& spec) {
   if (shape.slots_per_node == spec.cluster.slots_per_node) return "";
-  return absl::StrCat(" with ", shape.slots_per_node, " of ", spec.cluster.slots_per_node,
-                      " slots each");
+  const int said = spec.cluster.slots_per_node;
+  if (shape.slots_per_node > said) {
+    return absl::StrCat(" with ", shape.slots_per_node, " slots each, as they offer, not ", said);
+  }
+  return absl::StrCat(" with ", shape.slots_per_node, " of ", said, " slots each");
 }
 
 std::string SmallHostsText(const Job& job) {
+  if (job.slots_as_offered) return "";  // nobody has asked for more
   std::vector<std::string> small;
   for (const auto& [machine, host] : job.offers) {
-    const int slots = SlotsOf(host, job.spec);
+    const int slots = SlotsOf(host, job);
     if (slots < job.spec.cluster.slots_per_node) {
       small.push_back(absl::StrCat(host.host, " offers ", slots));
     }
@@ -236,7 +254,7 @@ absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
   std::vector<std::pair<std::string, OfferedHost>> hosts;
   for (const std::string& machine : fitness.fit) {
     const auto& offer = *job.offers.find(machine);
-    if (SlotsOf(offer.second, job.spec) >= job.shape.slots_per_node) hosts.push_back(offer);
+    if (SlotsOf(offer.second, job) >= job.shape.slots_per_node) hosts.push_back(offer);
   }
   std::sort(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) {
     return std::tie(a.second.host, a.first) < std::tie(b.second.host, b.first);

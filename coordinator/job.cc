@@ -58,6 +58,7 @@ bool Record(const Submitted& fact, Job& job) {
   next.planned_for = fact.planned_for;
   next.data = fact.data;
   next.expected_hosts = fact.expected_hosts;
+  next.slots_as_offered = fact.slots_as_offered;
   next.restarts_left = fact.spec.fault_tolerance.max_restarts;
   for (const SavedCheckpoint& older : fact.older) next.saved.push_back(older);
   next.saved.push_back({fact.after_step, fact.load_checkpoint});

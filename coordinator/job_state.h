@@ -80,7 +80,8 @@ struct OfferedHost {
   int slots = 0;  // ranks that it takes; 0: as many as the job says of a node
   std::vector<std::string> addresses = {};
   int64_t agent_pid = 0;
-  int gpus = 0;  // 0: none, or not known
+  int gpus = 0;   // 0: none, or not known
+  int cores = 0;  // 0: not known
   friend bool operator==(const OfferedHost&, const OfferedHost&) = default;
 };
 
@@ -143,7 +144,8 @@ struct Job {
   // Machines on which something cannot be ended, with the process of their agent: they get no
   // ranks until another agent comes, which has found nothing there.
   std::map<std::string, int64_t> fenced;
-  int expected_hosts = 0;  // no more than these are on their way; 0: nobody knows
+  int expected_hosts = 0;         // no more than these are on their way; 0: nobody knows
+  bool slots_as_offered = false;  // Submitted's
   std::map<std::string, OfferedHost> offers;  // by machine
   std::map<std::string, HostCheck> checks;    // by machine; outlive a stream that breaks
   std::vector<std::string> data;              // Submitted's
@@ -181,6 +183,7 @@ struct Submitted {
   int64_t last_generation = 0;         // highest that the run has left on the disk
   std::vector<std::string> data = {};  // fingerprints of the job's data files
   int expected_hosts = 0;              // whose agents are started for it; 0: nobody knows
+  bool slots_as_offered = false;       // nobody has said how many slots a host has
   std::string job_id = {};             // that a fleet has given it; empty: it is counted
   friend bool operator==(const Submitted&, const Submitted&) = default;
 };
@@ -310,6 +313,7 @@ struct HostOffered {
   std::vector<std::string> addresses = {};
   int64_t agent_pid = 0;
   int gpus = 0;
+  int cores = 0;
   friend bool operator==(const HostOffered&, const HostOffered&) = default;
 };
 // The agent of the host is not reached at the moment; what it has started goes on, as long as its

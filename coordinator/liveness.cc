@@ -67,7 +67,8 @@ void AddHosts(const Job& job, const Clocks& clocks, int64_t now_ms, std::vector<
     }
     return;
   }
-  if (job.shape == ShapeOr({}, job.spec) || job.generation.grows) return;
+  const bool is_full = !job.slots_as_offered && job.shape == ShapeOr({}, job.spec);
+  if (is_full || job.generation.grows) return;
   const bool more = MayGrow(job);
   const double steady_ms = job.spec.fault_tolerance.steady_seconds * 1000;
   if (more && static_cast<double>(now_ms - clocks.hosts_since_ms) > steady_ms) {

@@ -36,6 +36,13 @@ bool IsUnanswered(const HostCheck& check) {
   return check.findings.size() == 1 && check.findings.front().name == kNoAnswer;
 }
 
+bool HasLiveRanks(const Job& job, const std::string& machine) {
+  const std::vector<HostShare>& shares = job.generation.shares;
+  return IsLive(job.generation.phase) &&
+         std::any_of(shares.begin(), shares.end(),
+                     [&](const HostShare& share) { return share.machine == machine; });
+}
+
 // Returns what the host says of itself.
 std::vector<HostFinding> OwnFaults(const HostCheck& check) {
   std::vector<HostFinding> faults;
@@ -107,15 +114,10 @@ Pairs FailedPairs(const Job& job, const std::vector<std::string>& among) {
 void JudgePairs(const Job& job, Fitness& fitness) {
   Pairs pairs = FailedPairs(job, fitness.fit);
   while (!pairs.empty()) {
-    const auto trains = [&](const std::string& machine) {
-      return IsLive(job.generation.phase) &&
-             std::any_of(job.generation.shares.begin(), job.generation.shares.end(),
-                         [&](const HostShare& share) { return share.machine == machine; });
-    };
     const auto worst =
         std::max_element(pairs.begin(), pairs.end(), [&](const auto& a, const auto& b) {
           const auto rank = [&](const auto& each) {
-            return std::tuple(each.second.size(), !trains(each.first),
+            return std::tuple(each.second.size(), !HasLiveRanks(job, each.first),
                               job.offers.at(each.first).host, each.first);
           };
           return rank(a) < rank(b);
@@ -193,6 +195,16 @@ std::vector<std::string> HostsToCheck(const Job& job) {
   if (!is_planned || !job.spec.fault_tolerance.preflight) return machines;
   for (const auto& [machine, offer] : job.offers) {
     if (FindCheck(job, machine) == nullptr) machines.push_back(machine);
+  }
+  return machines;
+}
+
+std::vector<std::string> HostsToCheckAgain(const Job& job) {
+  std::vector<std::string> machines;
+  const bool is_planned = !job.id.empty() && job.phase != Phase::kSubmitted && !IsOver(job.phase);
+  if (!is_planned) return machines;
+  for (const auto& [machine, findings] : FitnessOf(job).unfit) {
+    if (!HasLiveRanks(job, machine)) machines.push_back(machine);
   }
   return machines;
 }

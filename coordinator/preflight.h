@@ -19,6 +19,9 @@ int LeastHosts(const JobSpec& spec);
 // Hosts that are there and not checked as they are now, by machine. None without preflight, nor
 // before there is a plan to check them for.
 std::vector<std::string> HostsToCheck(const Job& job);
+// Hosts that are there and have failed their check, which may be mended by now, by machine. None
+// once the job is over; a host with ranks of a live generation is left alone.
+std::vector<std::string> HostsToCheckAgain(const Job& job);
 // Whether the hosts that are there are all that anybody has named.
 bool AllHaveCome(const Job& job);
 

@@ -94,7 +94,7 @@ proto::AgentOrder CheckHostOrder(const Job& job, const CheckRound& round,
   check.set_pairs_only(round.parts().at(machine).pairs_only);
   check.set_job(JobText(job.spec));
   if (check.pairs_only()) return order;
-  check.set_ranks(SlotsOf(job.offers.at(machine), job.spec));
+  check.set_ranks(SlotsOf(job.offers.at(machine), job));
   check.set_rank_bytes(job.planned_bytes);
   check.set_checkpoint_bytes(CheckpointBytes(QuestionOf(job.spec)));
   check.set_run_folder(job.run_folder);

@@ -69,7 +69,8 @@ Launched Read(const proto::Launched& message, int64_t generation) {
 HostOffered Read(const proto::HostOffered& message) {
   return {message.machine(),   message.host(),
           message.slots(),     {message.addresses().begin(), message.addresses().end()},
-          message.agent_pid(), message.gpus()};
+          message.agent_pid(), message.gpus(),
+          message.cores()};
 }
 
 // ---- one function per fact ----
@@ -92,6 +93,7 @@ void Fill(const Submitted& fact, proto::Record& record) {
   message.set_last_generation(fact.last_generation);
   for (const std::string& fingerprint : fact.data) message.add_data(fingerprint);
   message.set_expected_hosts(fact.expected_hosts);
+  message.set_slots_as_offered(fact.slots_as_offered);
   message.set_job_id(fact.job_id);
 }
 
@@ -229,6 +231,7 @@ void Fill(const HostOffered& fact, proto::Record& record) {
   for (const std::string& address : fact.addresses) message.add_addresses(address);
   message.set_agent_pid(fact.agent_pid);
   message.set_gpus(fact.gpus);
+  message.set_cores(fact.cores);
 }
 
 void Fill(const HostChecked& fact, proto::Record& record) {
@@ -491,6 +494,7 @@ absl::StatusOr<Submitted> FactOf(const proto::SubmitJobRequest& request) {
   submitted.last_generation = request.last_generation();
   submitted.data = {request.data().begin(), request.data().end()};
   submitted.expected_hosts = request.expected_hosts();
+  submitted.slots_as_offered = request.slots_as_offered();
   submitted.job_id = request.job_id();
   return submitted;
 }

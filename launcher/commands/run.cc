@@ -181,6 +181,7 @@ JobFileOptions OptionsFor(const RunArguments& arguments) {
     const int slots = UsedSlotCount(host);
     const bool fewer = options.named_slots == 0 || slots < options.named_slots;
     if (slots > 0 && fewer) options.named_slots = slots;
+    options.unsaid_slots |= slots == 0;
   }
   return options;
 }
@@ -252,6 +253,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared,
                        .data = prepared.data,
                        .socket = SocketPath(prepared.paths.folder),
                        .hosts = arguments.hosts,
+                       .slots_as_offered = prepared.file.slots_as_offered,
                        .env = arguments.env,
                        .stop = &stop,
                        .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
@@ -308,6 +310,10 @@ int Run(const RunArguments& arguments) {
   if (going_on.after_step > 0) std::cout << " from step " << going_on.after_step;
   const std::string chosen = ChosenSlotsText(arguments.hosts);
   if (!chosen.empty()) std::cout << "\nslots: " << chosen;
+  if (prepared->file.slots_as_offered) {
+    std::cout << "\nslots: as many as the agents offer; the plan above is for "
+              << job.cluster.slots_per_node << " each";
+  }
   std::cout << std::endl;
   if (arguments.detach) {
     std::error_code error;

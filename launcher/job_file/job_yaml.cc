@@ -22,6 +22,8 @@
 namespace weft {
 namespace {
 
+constexpr int64_t kMostGuessedSlots = 4096;  // of a host
+
 std::string FolderOf(const std::string& path) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
@@ -86,13 +88,22 @@ void ReplaceCluster(const JobFileOptions& options, Value* root, Issues* issues) 
 }
 
 // Spares are named, too, but the job is not planned for them.
-void TakeNamedHosts(const JobFileOptions& options, const Value& root, JobSpec* job) {
+void TakeNamedHosts(const JobFileOptions& options, const Value& root, JobFile* file) {
+  JobSpec* const job = &file->job;
   if (options.named_hosts > 0 && root.FindPath("cluster.nodes") == nullptr) {
     job->cluster.nodes = std::max(1, options.named_hosts - job->hosts.spares);
   }
   const std::string slots_key(SlotsKey(job->cluster.device.backend));
-  if (options.named_slots > 0 && root.FindPath(slots_key) == nullptr) {
+  if (options.named_hosts == 0 || root.FindPath(slots_key) != nullptr) return;
+  file->slots_as_offered = options.unsaid_slots;
+  if (options.named_slots > 0) {
     job->cluster.slots_per_node = options.named_slots;
+  } else if (const LayoutSpec& asked = job->layout; asked.dp && asked.tp && asked.pp) {
+    // A layout that is fixed needs so many; whether agents have them turns out when they come.
+    const int64_t ranks = int64_t{*asked.dp} * *asked.tp * *asked.pp * asked.cp.value_or(1);
+    const int64_t each = (ranks + job->cluster.nodes - 1) / job->cluster.nodes;
+    int& guess = job->cluster.slots_per_node;
+    guess = std::max(guess, static_cast<int>(std::min(each, kMostGuessedSlots)));
   }
 }
 
@@ -192,7 +203,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   CheckKeys(*tree, &issues);
   file.job =
       ReadJob(*tree, FolderOf(path), {options.check_files, options.to_run}, &issues, &file.notes);
-  TakeNamedHosts(options, *tree, &file.job);
+  TakeNamedHosts(options, *tree, &file);
   AddBrokenRules(Validate(file.job), *tree, &issues);
   if (options.to_run && CheckModel(file.job.model).ok()) {
     AddBrokenRules(RunIssues(file.job), *tree, &issues);

@@ -24,12 +24,16 @@ struct JobFileOptions {
   // say what the job itself does not.
   int named_hosts = 0;
   int named_slots = 0;
+  bool unsaid_slots = false;  // of some host nobody has said how many
 };
 
 struct JobFile {
-  std::string path;                // as given
-  JobSpec job;                     // Validate(job).empty()
-  Value tree;                      // aliases renamed, --set applied
+  std::string path;  // as given
+  JobSpec job;       // Validate(job).empty()
+  Value tree;        // aliases renamed, --set applied
+  // Hosts are named, and neither the file nor whoever named them says how many slots each has: what
+  // `job` says is the profile's guess.
+  bool slots_as_offered = false;
   std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
 
   // Takes the interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto.

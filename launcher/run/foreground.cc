@@ -60,6 +60,7 @@ proto::SubmitJobRequest RequestOf(const ForegroundOptions& options, const std::s
   for (const std::string& fingerprint : options.data) request.add_data(fingerprint);
   // Nobody else comes than those that are named.
   request.set_expected_hosts(static_cast<int>(options.hosts.size()));
+  request.set_slots_as_offered(options.slots_as_offered);
   request.set_last_generation(options.continuation.last_generation);
   return request;
 }

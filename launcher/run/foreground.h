@@ -46,6 +46,7 @@ struct ForegroundOptions {
   std::vector<std::string> data;  // fingerprints, for resolved.yaml
   std::string socket;
   std::vector<ListedHost> hosts;           // none: this one alone
+  bool slots_as_offered = false;           // JobFile's
   std::map<std::string, std::string> env;  // for agents and what they start
   const std::atomic<StopWish>* stop = nullptr;
   std::function<void(const proto::JobEvent&)> on_event;  // from one thread, never together with say

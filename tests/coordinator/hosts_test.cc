@@ -249,6 +249,35 @@ TEST_F(PreflightOverTheWire, NothingIsLaunchedBeforeAllAreCheckedAndABadHostIsLe
               HasSubstr("host h1 is left out: memory: 1 GiB free; add some"));
 }
 
+TEST_F(PreflightOverTheWire, AFailedHostIsCheckedAgainByTheSameAgentEachTimeLater) {
+  constexpr int64_t kAgainMs = 200;
+  coordinator_.CheckFailedHostsAgainAfter(kAgainMs);
+  ASSERT_NO_FATAL_FAILURE(Begin(3, 2, 0));
+  ASSERT_NO_FATAL_FAILURE(OpenDoors());
+  Answer(0, true);
+  Answer(2, true);
+  Answer(1, false);
+  for (const int i : {0, 2}) {
+    const auto order = host(i).NextOrder();
+    ASSERT_TRUE(order.ok() && order->has_launch()) << order.status();
+  }
+  for (const int64_t wait_ms : {kAgainMs, 2 * kAgainMs}) {
+    const int64_t asked_ms = BootTimeMs();
+    const auto again = host(1).NextOrder();
+    ASSERT_TRUE(again.ok() && again->has_check_host()) << again.status();
+    EXPECT_GT(again->check_host().round(), round_);
+    EXPECT_GE(BootTimeMs() - asked_ms, wait_ms / 2) << "the round before may have ended earlier";
+    round_ = again->check_host().round();
+    for (const int i : {0, 2}) {
+      const auto pairs = host(i).NextOrder();
+      ASSERT_TRUE(pairs.ok() && pairs->has_check_host()) << pairs.status();
+      EXPECT_TRUE(pairs->check_host().pairs_only());
+      Answer(i, true);
+    }
+    Answer(1, false);
+  }
+}
+
 TEST_F(PreflightOverTheWire, ASpareReadsWhatIsSavedAndTakesALostHostsPlace) {
   ASSERT_NO_FATAL_FAILURE(Begin(2, 0, 1));
   ASSERT_NO_FATAL_FAILURE(OpenDoors());

@@ -67,6 +67,7 @@ absl::Status InProcessCoordinator::Start() {
   options.lease_ms = lease_ms_;
   options.max_queued_bytes = max_queued_bytes_;
   options.writes_tokens = false;
+  options.check_again_ms = check_again_ms_;
   ASSIGN_OR_RETURN(driver_, Driver::Start(std::move(journal), std::move(options)));
   ASSIGN_OR_RETURN(service_, Service::Start(socket(), Version(), *driver_));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, OpenChannel(target()));

@@ -34,6 +34,7 @@ class InProcessCoordinator {
   void LimitQueue(int64_t bytes) { max_queued_bytes_ = bytes; }
   // Before Submit: jobs have a preflight. Otherwise tests would have to answer for each host.
   void CheckHosts() { checks_hosts_ = true; }
+  void CheckFailedHostsAgainAfter(int64_t ms) { check_again_ms_ = ms; }
   ~InProcessCoordinator();
 
   absl::Status Start();
@@ -60,6 +61,7 @@ class InProcessCoordinator {
   const std::optional<int64_t> lease_ms_;
   int64_t max_queued_bytes_ = DriverOptions().max_queued_bytes;
   bool checks_hosts_ = false;
+  int64_t check_again_ms_ = DriverOptions().check_again_ms;
   std::string folder_;
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Service> service_;

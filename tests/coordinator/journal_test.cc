@@ -40,6 +40,7 @@ std::vector<Event> EveryFact() {
   submitted.last_generation = 7;
   submitted.data = {"/data/a.bin 12:ab"};
   submitted.expected_hosts = 2;
+  submitted.slots_as_offered = true;
   submitted.job_id = "job-17";
   return {submitted,
           Planned{TwoRanks(), 1000, 0.25, "; planned anew"},
@@ -57,7 +58,7 @@ std::vector<Event> EveryFact() {
           Overdue{3, "too late"},
           RankEnded{3, 1, "node1", 9, 7, "killed", "last words"},
           AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words", "machine-1"},
-          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}, 77, 8},
+          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}, 77, 8, 64},
           HostAway{"machine-1"},
           HostLost{3, "machine-1", "silent"},
           HostsAwaited{3},

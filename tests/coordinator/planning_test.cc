@@ -102,14 +102,53 @@ TEST(PlanOf, IsForWhatHostsOfferAndSaysHowThatDiffersFromTheFile) {
 }
 
 TEST(SlotsOf, CountGpusWhereRanksRunOnThem) {
-  JobSpec job = SampleJob();
-  job.cluster.slots_per_node = 8;
+  Job job;
+  job.spec = SampleJob();
+  job.spec.cluster.slots_per_node = 8;
   EXPECT_EQ(SlotsOf({.host = "a", .gpus = 4}, job), 8) << "of a CPU job";
-  job.cluster.device.backend = BackendKind::kCuda;
+  job.spec.cluster.device.backend = BackendKind::kCuda;
   EXPECT_EQ(SlotsOf({.host = "a", .gpus = 4}, job), 4);
   EXPECT_EQ(SlotsOf({.host = "a", .gpus = 16}, job), 8) << "no more than the job says";
   EXPECT_EQ(SlotsOf({.host = "a", .slots = 2, .gpus = 4}, job), 2);
   EXPECT_EQ(SlotsOf({.host = "a"}, job), 8) << "not known";
+}
+
+TEST(SlotsOf, AreWhatTheAgentOffersWhereNobodyHasSaidHowMany) {
+  Job job;
+  job.spec = SampleJob();
+  job.spec.cluster.slots_per_node = 1;
+  job.spec.threads_per_worker = 2;
+  job.slots_as_offered = true;
+  EXPECT_EQ(SlotsOf({.host = "a", .gpus = 4, .cores = 8}, job), 4) << "two cores a worker";
+  EXPECT_EQ(SlotsOf({.host = "a", .slots = 3, .cores = 8}, job), 3) << "its --slots";
+  EXPECT_EQ(SlotsOf({.host = "a", .cores = 1}, job), 1) << "too few cores: the profile's";
+  job.spec.cluster.device.backend = BackendKind::kCuda;
+  EXPECT_EQ(SlotsOf({.host = "a", .gpus = 6, .cores = 8}, job), 6);
+  EXPECT_EQ(SlotsOf({.host = "a", .cores = 8}, job), 1) << "no GPU is known of";
+  EXPECT_EQ(SlotsOf({.host = "a", .slots = 1 << 30}, job), 4096) << "no agent offers that many";
+}
+
+TEST(PlanOf, IsForTheSlotsThatAgentsOfferWhereNobodyHasSaidHowMany) {
+  Job job = OnFourHosts(4);
+  for (auto& [machine, host] : job.offers) host.cores = 2;
+  EXPECT_EQ(ShapeToPlanFor(job).value_or(job.shape).slots_per_node, 1) << "the job says so";
+  job.slots_as_offered = true;
+  ASSERT_EQ(ShapeToPlanFor(job), (ClusterShape{4, 2}));
+  const Event event = PlanOf(job);
+  ASSERT_TRUE(std::holds_alternative<Planned>(event));
+  EXPECT_EQ(std::get<Planned>(event).shape, (ClusterShape{4, 2}));
+  EXPECT_GT(std::get<Planned>(event).layout.world_size(), 4);
+  EXPECT_EQ(std::get<Planned>(event).note,
+            "; planned for 4 of 4 hosts with 2 slots each, as they offer, not 1");
+  job.offers["3"].cores = 1;
+  EXPECT_EQ(ShapeToPlanFor(job), (ClusterShape{3, 2})) << "the smallest of those that are used";
+  job.refused.insert({3, 2});
+  EXPECT_EQ(ShapeToPlanFor(job), (ClusterShape{4, 1}));
+  for (auto& [machine, host] : job.offers) host.cores = 8;
+  job.refused = {{4, 8}};
+  EXPECT_EQ(ShapeToPlanFor(job), (ClusterShape{3, 8}));
+  job.refused.insert({{3, 8}, {2, 8}});
+  EXPECT_EQ(ShapeToPlanFor(job), (ClusterShape{4, 1})) << "what it was submitted with";
 }
 
 TEST(GrowthOf, IsNoneWhereThereIsNoPlan) {

@@ -148,6 +148,51 @@ TEST_F(PreflightTest, AJobThatHasRunWaitsForBetterOnes) {
   EXPECT_THAT(Hosts(), ElementsAre("h1", "h2"));
 }
 
+TEST_F(PreflightTest, AMendedHostIsTakenWhenTheSameAgentIsCheckedAgain) {
+  Begin(2, 1);
+  Say(Passed(1));
+  Say(Bad(2));
+  EXPECT_THAT(HostsToCheck(job_), IsEmpty());
+  EXPECT_THAT(HostsToCheckAgain(job_), ElementsAre("m2"));
+  EXPECT_THAT(Hosts(), ElementsAre(HasSubstr("1 of 2 hosts")));
+  Say(Bad(2, 2));
+  EXPECT_THAT(HostsToCheckAgain(job_), ElementsAre("m2")) << "it stays bad";
+  Say(Passed(2, 3));
+  EXPECT_THAT(HostsToCheckAgain(job_), IsEmpty());
+  EXPECT_THAT(Hosts(), ElementsAre("h1", "h2"));
+}
+
+TEST_F(PreflightTest, AJobThatWaitsGoesOnWithAMendedHost) {
+  Begin(2, 2);
+  Say(Passed(1));
+  Say(Passed(2));
+  Say(Launched{1, *SharesOf(job_)});
+  Say(HostLost{1, "m2", "silent"});
+  Say(Ended("m1"));
+  Say(Offer(2));
+  Say(Bad(2, 2));
+  EXPECT_THAT(job_.reason, HasSubstr("waiting for hosts: 1 of at least 2 hosts passed"));
+  EXPECT_THAT(HostsToCheckAgain(job_), ElementsAre("m2"));
+  Say(Passed(2, 3));
+  EXPECT_THAT(Hosts(), ElementsAre("h1", "h2"));
+}
+
+TEST_F(PreflightTest, AHostWhoseRanksRunIsNotCheckedAgain) {
+  Begin(2, 0);
+  Say(Passed(1));
+  Say(Passed(2));
+  Say(Launched{1, *SharesOf(job_)});
+  Say(Bad(2, 2));
+  EXPECT_THAT(HostsToCheckAgain(job_), IsEmpty());
+}
+
+TEST_F(PreflightTest, NobodyIsCheckedAgainOnceTheJobIsOver) {
+  Begin(1, 0);
+  Say(Bad(1));
+  EXPECT_EQ(job_.phase, Phase::kFailed);
+  EXPECT_THAT(HostsToCheckAgain(job_), IsEmpty());
+}
+
 TEST_F(PreflightTest, ACheckOutlivesAStreamAndACoordinatorButNotItsAgent) {
   Begin(2, 0);
   Say(Passed(1));
