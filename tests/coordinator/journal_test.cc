@@ -25,8 +25,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// One of every kind of fact, no field at its default where that is possible.
-std::vector<Event> EveryFact() {
+Submitted FullSubmission() {
   Submitted submitted = std::get<Submitted>(ParseFact("submit r1"));
   submitted.spec = FullJob();
   submitted.layout = TwoRanks();
@@ -42,7 +41,12 @@ std::vector<Event> EveryFact() {
   submitted.expected_hosts = 2;
   submitted.slots_as_offered = true;
   submitted.job_id = "job-17";
-  return {submitted,
+  return submitted;
+}
+
+// One of every kind of fact, no field at its default where that is possible.
+std::vector<Event> EveryFact() {
+  return {FullSubmission(),
           Planned{TwoRanks(), 1000, 0.25, "; planned anew"},
           PlanRefused{absl::StatusCode::kFailedPrecondition, "nothing fits"},
           Launched{3, {HostShare{"machine-1", "node1", {"10.0.0.1"}, {0, 1}}}},
