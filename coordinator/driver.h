@@ -136,6 +136,7 @@ class Driver final {
     std::string host;  // empty: has not said Hello yet
     std::string machine;
     std::string version;   // that its ranks have to have
+    std::string mpi;       // Host's
     int64_t sequence = 0;  // highest one heard
     bool is_due = false;   // for an acknowledgement, at the round's end
     // Told on this stream, or known to the agent from before.
@@ -209,6 +210,7 @@ class Driver final {
   void Tell(const Stream& stream, const std::string& order);
   void PassNotesOn();
   void CloseWatchersIfOver();
+  absl::Status CheckMpi(const proto::Hello& hello) const;
   void LookAtChecks();
   void CheckAgain();
   void GoOnWithRound();

@@ -232,6 +232,21 @@ void Driver::TellDaemon(const std::string& machine) {
   outgoing_.ToAgent(agent->port, daemon->second);
 }
 
+// Open MPI's daemons and libraries speak to their own version alone. Ranks on GPUs need none.
+absl::Status Driver::CheckMpi(const proto::Hello& hello) const {
+  const std::string& mpi = hello.host_has().mpi();
+  const bool needs_mpi = !job_.id.empty() && job_.spec.cluster.device.backend == BackendKind::kCpu;
+  if (mpi.empty() || !needs_mpi) return absl::OkStatus();
+  for (const auto& [machine, stream] : agent_of_machine_) {
+    const Agent& there = agents_.at(stream);
+    if (machine == hello.machine() || there.mpi.empty() || there.mpi == mpi) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the host ", hello.host(), " has ", mpi, ", the host ", there.host, " has ",
+                     there.mpi, "; install one version of MPI on all hosts of a job"));
+  }
+  return absl::OkStatus();
+}
+
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   if (hello.wire_version() != kWireVersion) {
     return RefuseAgent(
@@ -256,6 +271,8 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
                                  "; install one build on all hosts of a job")));
     }
   }
+  const absl::Status same_mpi = CheckMpi(hello);
+  if (!same_mpi.ok()) return RefuseAgent(id, same_mpi);
   if (former != agent_of_machine_.end() && former->second != id) {
     RefuseAgent(former->second, absl::AbortedError("a newer agent has taken its place"));
   }
@@ -263,6 +280,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   agent.host = hello.host();
   agent.machine = hello.machine();
   agent.version = hello.version();
+  agent.mpi = hello.host_has().mpi();
   agent.told_launch = hello.generation();
   LogInfo(absl::StrCat("agent on ", agent.host, ", process ", hello.pid(), ": ",
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
@@ -277,7 +295,8 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
       .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()},
       .agent_pid = hello.pid(),
       .gpus = hello.host_has().gpus_size(),
-      .cores = hello.host_has().cores()});
+      .cores = hello.host_has().cores(),
+      .domain = hello.domain()});
   if (broken_) return;
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;

@@ -79,8 +79,8 @@ std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std
 }  // namespace
 
 bool Record(const HostOffered& fact, Job& job) {
-  const OfferedHost offer = {fact.host,      fact.slots, fact.addresses,
-                             fact.agent_pid, fact.gpus,  fact.cores};
+  const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid,
+                             fact.gpus, fact.cores, fact.domain};
   const auto fenced = job.fenced.find(fact.machine);
   if (fenced != job.fenced.end()) {
     if (fenced->second == fact.agent_pid) return false;
@@ -265,7 +265,7 @@ absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
   }
   std::vector<HostOffer> offers;
   for (const auto& [machine, host] : hosts) {
-    offers.push_back({host.host, job.shape.slots_per_node});
+    offers.push_back({host.host, job.shape.slots_per_node, host.domain});
   }
   const absl::StatusOr<Placement> placement = Place(*job.layout, offers);
   if (!placement.ok()) {

@@ -80,8 +80,9 @@ struct OfferedHost {
   int slots = 0;  // ranks that it takes; 0: as many as the job says of a node
   std::vector<std::string> addresses = {};
   int64_t agent_pid = 0;
-  int gpus = 0;   // 0: none, or not known
-  int cores = 0;  // 0: not known
+  int gpus = 0;             // 0: none, or not known
+  int cores = 0;            // 0: not known
+  std::string domain = {};  // hosts of one domain fail together; empty: nothing is known
   friend bool operator==(const OfferedHost&, const OfferedHost&) = default;
 };
 
@@ -314,6 +315,7 @@ struct HostOffered {
   int64_t agent_pid = 0;
   int gpus = 0;
   int cores = 0;
+  std::string domain = {};
   friend bool operator==(const HostOffered&, const HostOffered&) = default;
 };
 // The agent of the host is not reached at the moment; what it has started goes on, as long as its

@@ -70,7 +70,7 @@ HostOffered Read(const proto::HostOffered& message) {
   return {message.machine(),   message.host(),
           message.slots(),     {message.addresses().begin(), message.addresses().end()},
           message.agent_pid(), message.gpus(),
-          message.cores()};
+          message.cores(),     message.domain()};
 }
 
 // ---- one function per fact ----
@@ -232,6 +232,7 @@ void Fill(const HostOffered& fact, proto::Record& record) {
   message.set_agent_pid(fact.agent_pid);
   message.set_gpus(fact.gpus);
   message.set_cores(fact.cores);
+  message.set_domain(fact.domain);
 }
 
 void Fill(const HostChecked& fact, proto::Record& record) {

@@ -179,6 +179,7 @@ absl::Status AgentShell::Begin() {
   link.hello.set_machine(machine_);
   link.hello.set_job_id(options_.job_id);
   link.hello.set_allocation(options_.allocation);
+  link.hello.set_domain(options_.domain);
   *link.hello.mutable_host_has() = DescribeHost();
   const proto::Host& has = link.hello.host_has();
   for (const proto::Gpu& gpu : has.gpus()) gpu_nodes_.push_back(gpu.numa_node());

@@ -13,6 +13,7 @@ namespace weft {
 struct AgentOptions {
   std::string coordinator;  // "unix:/path/weftd.sock", or HOST:PORT with a bundle
   BundleSource bundle;      // for a coordinator on another host
+  std::string domain;       // what fails together with this host; empty: nothing is known
   HostSlots slots;          // of this host, and which of them take ranks
   std::string job_id;       // that it works for; empty: the coordinator's only one
   int64_t allocation = 0;   // of that job, by which the fleet tells its agents; 0: none

@@ -195,9 +195,14 @@ std::vector<Result> RunHostChecks(const proto::CheckHost& order, const JobSpec& 
   const BackendKind backend = job.cluster.device.backend;
   proto::Host host;
   DescribeTopologyBelow("", &host);
+  Result devices = JudgeDevices(backend, order.ranks(), UsableCores(), host.gpus_size());
+  if (!is_alone) {
+    if (backend == BackendKind::kCpu) host.set_mpi(FindMpi());
+    const std::string software = SoftwareText(host);
+    if (!software.empty()) devices.set_found(absl::StrCat(devices.found(), ", ", software));
+  }
   std::vector<Result> results = {
-      JudgeDevices(backend, order.ranks(), UsableCores(), host.gpus_size()),
-      JudgeRankSharedMemory(FreeBytes("/dev/shm"), order.ranks(), is_alone),
+      std::move(devices), JudgeRankSharedMemory(FreeBytes("/dev/shm"), order.ranks(), is_alone),
       CheckSharedFolder({"run folder", order.run_folder(), "job.output_dir", 0}, order.token()),
       CheckSharedFolder(
           {"checkpoints", order.checkpoint_folder(), "checkpoint.folder", order.checkpoint_bytes()},

@@ -83,6 +83,8 @@ void AddAgent(CLI::App& app, int* exit_code) {
   CLI::Option* allocation = agent->add_option("--allocation", options.allocation,
                                               "of that job, which a standing agent was told of");
   agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
+  agent->add_option("--domain", options.domain,
+                    "what fails together with this host: a rack, a switch");
   agent
       ->add_option("--slots", options.slots.all,
                    "slots that this host has; default: as the job says of a node")

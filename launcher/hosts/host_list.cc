@@ -85,7 +85,7 @@ class HostLister {
     }
   }
 
-  // "name slots=N max_slots=M", with spaces around = as Open MPI has it, or "name:N".
+  // "name slots=N max_slots=M domain=NAME", with spaces around = as Open MPI has it, or "name:N".
   void ReadLine(const std::string& place, const std::string& line) {
     const std::string tight =
         absl::StrJoin(absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty()), " ");
@@ -93,14 +93,23 @@ class HostLister {
         absl::StrJoin(absl::StrSplit(absl::StrJoin(absl::StrSplit(tight, " ="), "="), "= "), "=");
     const std::vector<std::string> fields = absl::StrSplit(text, ' ');
     std::optional<int> slots, most;
+    std::string domain;
     for (size_t i = 1; i < fields.size(); ++i) {
       const std::pair<std::string, std::string> pair =
           absl::StrSplit(fields[i], absl::MaxSplits('=', 1));
+      if (pair.first == "domain") {
+        if (!IsName(pair.second, "._-")) {
+          return Wrong(place, absl::StrCat(fields[i], ": use letters, digits, '.', '_' and '-'"));
+        }
+        domain = pair.second;
+        continue;
+      }
       std::optional<int>* const target = pair.first == "slots"       ? &slots
                                          : pair.first == "max_slots" ? &most
                                                                      : nullptr;
       if (target == nullptr) {
-        return Wrong(place, absl::StrCat(fields[i], " is unknown; use slots=N or max_slots=N"));
+        return Wrong(
+            place, absl::StrCat(fields[i], " is unknown; use slots=N, max_slots=N or domain=NAME"));
       }
       *target = Number(pair.second, 1, kMostSlots);
       if (!*target) {
@@ -111,12 +120,14 @@ class HostLister {
       return Wrong(place, absl::StrCat("slots=", *slots, " is more than max_slots=", *most,
                                        "; use ", *most, " or fewer"));
     }
-    Add(place, fields.front(), slots ? slots : most);
+    Add(place, fields.front(), slots ? slots : most, domain);
   }
 
   // "[user@]name[:slots]"
-  void Add(absl::string_view place, absl::string_view item, std::optional<int> slots) {
+  void Add(absl::string_view place, absl::string_view item, std::optional<int> slots,
+           const std::string& domain = "") {
     ListedHost host;
+    host.domain = domain;
     absl::string_view rest = item;
     const size_t at = rest.find('@');
     if (at != absl::string_view::npos) {
@@ -159,6 +170,11 @@ class HostLister {
       return Wrong(place, absl::StrCat(host.name,
                                        " is named before with another user; name it "
                                        "once"));
+    }
+    if (known->domain != host.domain) {
+      return Wrong(place, absl::StrCat(host.name,
+                                       " is named before with another domain; write the same one "
+                                       "on each of its lines"));
     }
     if (known->slots == 0 || host.slots == 0) {
       return Wrong(place, absl::StrCat(host.name,
@@ -245,6 +261,7 @@ int UsedSlotCount(const ListedHost& host) {
 
 std::vector<std::string> SlotOptions(const ListedHost& host) {
   std::vector<std::string> options;
+  if (!host.domain.empty()) options.push_back(absl::StrCat("--domain=", host.domain));
   if (host.slots > 0) options.push_back(absl::StrCat("--slots=", host.slots));
   if (!host.only.empty()) {
     options.push_back(absl::StrCat("--only-slots=", absl::StrJoin(host.only, ",")));

@@ -16,12 +16,13 @@ struct ListedHost {
   int slots = 0;                  // how many workers; 0: what its agent offers
   std::vector<int> only = {};     // slots to use alone, in order; none: all
   std::vector<int> without = {};  // slots to leave out, in order
+  std::string domain = {};        // what fails together with it, rack1; empty: nothing is known
   friend bool operator==(const ListedHost&, const ListedHost&) = default;
 };
 
 // How many of the host's slots are to be used; 0: what its agent offers.
 int UsedSlotCount(const ListedHost& host);
-// Options of `weft agent` tell it of its slots.
+// Options of `weft agent` tell it of its slots and its domain.
 std::vector<std::string> SlotOptions(const ListedHost& host);
 // "h1: slots 0, 2 of 4; h2: all but slot 1", of the hosts that not all slots are used of; empty:
 // there are none.

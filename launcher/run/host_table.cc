@@ -11,6 +11,8 @@
 namespace weft {
 namespace {
 
+constexpr char kDevices[] = "devices";
+
 constexpr size_t kColumns = 80;
 constexpr size_t kLongestName = 16;  // of a host, in the table
 
@@ -144,6 +146,7 @@ std::string HostTable::Text() const {
   std::string text = name_of("host");
   for (const std::string& column : columns) absl::StrAppend(&text, " ", HeadOf(column));
   absl::StrAppend(&text, "\n");
+  std::string devices;  // what hosts have, for people to compare
   std::string details;
   for (const Row& row : rows_) {
     absl::StrAppend(&text, name_of(row.host));
@@ -152,7 +155,11 @@ std::string HostTable::Text() const {
       const std::string word = result == nullptr ? "-" : WordOf(result->severity());
       absl::StrAppend(&text,
                       absl::StrFormat(" %-*s", static_cast<int>(HeadOf(column).size()), word));
-      if (result == nullptr || result->severity() == proto::CheckResult::WELL) continue;
+      const bool is_well = result == nullptr || result->severity() == proto::CheckResult::WELL;
+      if (is_well && result != nullptr && column == kDevices) {
+        absl::StrAppend(&devices, Wrapped(absl::StrCat(row.host, ": ", result->found()), 0));
+      }
+      if (is_well) continue;
       std::string found = absl::StrCat(row.host, ": ", column, ": ", result->found());
       if (!result->allowed().empty()) absl::StrAppend(&found, ", but ", result->allowed());
       absl::StrAppend(&details, Wrapped(found, 0));
@@ -162,7 +169,7 @@ std::string HostTable::Text() const {
     while (text.back() == ' ') text.pop_back();
     absl::StrAppend(&text, "\n");
   }
-  return text + details;
+  return text + devices + details;
 }
 
 std::string HostTable::Json() const {

@@ -158,6 +158,7 @@ RawAgent::RawAgent(const std::string& target, const Self& self) {
   hello.set_machine(self.machine);
   hello.set_pid(NextPid());
   hello.set_generation(self.generation);
+  hello.mutable_host_has()->set_mpi(self.mpi);
   stream_->Write(report);
 }
 

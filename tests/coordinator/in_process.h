@@ -76,6 +76,7 @@ class RawAgent {
     int64_t generation = 0;  // as Hello says
     std::string version = Version();
     int wire_version = kWireVersion;
+    std::string mpi = {};
   };
   RawAgent(const std::string& target, const Self& self);
   explicit RawAgent(const std::string& target) : RawAgent(target, Self()) {}

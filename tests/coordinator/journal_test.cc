@@ -62,7 +62,7 @@ std::vector<Event> EveryFact() {
           Overdue{3, "too late"},
           RankEnded{3, 1, "node1", 9, 7, "killed", "last words"},
           AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words", "machine-1"},
-          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}, 77, 8, 64},
+          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}, 77, 8, 64, "rack1"},
           HostAway{"machine-1"},
           HostLost{3, "machine-1", "silent"},
           HostsAwaited{3},

@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
 #include <string>
 
 #include "coordinator/hosts.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
+#include "plan/spec/grid.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -149,6 +152,37 @@ TEST(PlanOf, IsForTheSlotsThatAgentsOfferWhereNobodyHasSaidHowMany) {
   EXPECT_EQ(ShapeToPlanFor(job), (ClusterShape{3, 8}));
   job.refused.insert({{3, 8}, {2, 8}});
   EXPECT_EQ(ShapeToPlanFor(job), (ClusterShape{4, 1})) << "what it was submitted with";
+}
+
+// Two replicas of two stages are on four hosts of a slot: where racks are known, each stays in one.
+TEST(SharesOf, KeepAReplicasStagesInADomain) {
+  Job job = OnFourHosts(0);
+  const char* const racks[] = {"rack1", "rack2", "rack1", "rack2"};
+  for (int i = 0; i < 4; ++i) {
+    OfferedHost& host = job.offers[std::to_string(i)];
+    host.host = "h" + std::to_string(i);
+    host.domain = racks[i];
+  }
+  job.layout = Layout{.dp = 2, .pp = 2};
+  job.shape = {4, 1};
+  const auto shares = SharesOf(job);
+  ASSERT_TRUE(shares.ok()) << shares.status();
+  std::map<int, std::string> hosts;
+  for (const HostShare& share : *shares) {
+    for (const int rank : share.ranks) hosts[rank] = share.host;
+  }
+  const RankGrid grid(/*dp=*/2, /*pp=*/2, /*cp=*/1, /*tp=*/1);
+  std::set<std::string> racks_used;
+  for (int replica = 0; replica < 2; ++replica) {
+    std::set<std::string> own;
+    for (int stage = 0; stage < 2; ++stage) {
+      const int rank = grid.RankOf({.dp = replica, .pp = stage});
+      own.insert(racks[hosts[rank].back() - '0']);
+    }
+    EXPECT_EQ(own.size(), 1u) << "replica " << replica;
+    racks_used.insert(own.begin(), own.end());
+  }
+  EXPECT_EQ(racks_used.size(), 2u);
 }
 
 TEST(GrowthOf, IsNoneWhereThereIsNoPlan) {

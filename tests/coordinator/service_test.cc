@@ -420,6 +420,18 @@ TEST_F(ServiceTest, TurnsAwayAnAgentOfAnotherWireVersion) {
               HasSubstr("the agent on here, weft 9.0.1, speaks wire version"));
 }
 
+TEST_F(ServiceTest, TurnsAwayAHostWithAnotherVersionOfMpiThanTheOthersHave) {
+  SubmitTwoReplicas();
+  RawAgent first(coordinator_.target(), {.machine = "m1", .mpi = "Open MPI 4.1.4"});
+  EXPECT_FALSE(first.NextOrder(500).ok()) << "it is welcome, and has nothing to do";
+  RawAgent other(coordinator_.target(), {.machine = "m2", .mpi = "Open MPI 4.1.5"});
+  const absl::Status why = other.WaitForEnd();
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::string(why.message()),
+            "the host here has Open MPI 4.1.5, the host here has Open MPI 4.1.4; install one "
+            "version of MPI on all hosts of a job");
+}
+
 TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);

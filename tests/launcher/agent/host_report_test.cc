@@ -52,8 +52,16 @@ TEST(DescribeTopology, NamesNodesAndTheGpusBesideThem) {
     Write(at + "/device", "0x2330");
     Write(at + "/numa_node", device.node);
   }
+  const std::string driver = folder.path() + "/proc/driver/nvidia";
+  Write(driver + "/version",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024");
+  Write(driver + "/gpus/0000:3b:00.0/information",
+        "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 100\n");
   proto::Host host;
   DescribeTopologyBelow(folder.path(), &host);
+  EXPECT_EQ(host.nvidia_driver(), "550.54.15");
+  EXPECT_EQ(host.gpus(0).model(), "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(host.gpus(1).model(), "") << "no driver has it";
   ASSERT_EQ(host.numa_nodes_size(), 2);
   EXPECT_THAT(host.numa_nodes(1).cpus(), ElementsAre(2, 3, 6, 7));
   ASSERT_EQ(host.gpus_size(), 2);
@@ -68,6 +76,18 @@ TEST(DescribeHost, FindsThisOne) {
   EXPECT_GE(host.cores(), 1);
   EXPECT_GT(host.memory_bytes(), host.available_bytes());
   EXPECT_FALSE(host.kernel().empty());
+}
+
+TEST(SoftwareText, NamesWhatIsKnown) {
+  EXPECT_EQ(MpiOf("mpirun (Open MPI) 4.1.4"), "Open MPI 4.1.4");
+  EXPECT_EQ(MpiOf("HYDRA build details:"), "");
+  EXPECT_EQ(MpiOf(""), "");
+  proto::Host host;
+  EXPECT_EQ(SoftwareText(host), "");
+  host.set_mpi("Open MPI 4.1.4");
+  host.add_gpus()->set_model("NVIDIA H100 80GB HBM3");
+  host.set_nvidia_driver("550.54.15");
+  EXPECT_EQ(SoftwareText(host), "Open MPI 4.1.4, NVIDIA H100 80GB HBM3, driver 550.54.15");
 }
 
 TEST(HostText, IsOneLine) {

@@ -40,6 +40,21 @@ TEST(HostList, ReadsAFileOfOpenMpiOrDeepSpeed) {
                   ListedHost{"node3", "", 3}, ListedHost{"node4", "user", 6}, ListedHost{"node5"}));
 }
 
+TEST(HostList, ReadsWhatFailsTogetherWithAHost) {
+  const auto hosts = Listed(
+      {.hostfile = "hosts", .hostfile_text = "a slots=2 domain=rack1\nb domain = rack2\nc\n"});
+  ASSERT_EQ(hosts.size(), 3u);
+  EXPECT_EQ(hosts[0].domain, "rack1");
+  EXPECT_THAT(SlotOptions(hosts[0]), ElementsAre("--domain=rack1", "--slots=2"));
+  EXPECT_THAT(SlotOptions(hosts[1]), ElementsAre("--domain=rack2"));
+  EXPECT_TRUE(SlotOptions(hosts[2]).empty());
+  EXPECT_EQ(Refusal({.hostfile = "hosts", .hostfile_text = "a domain=-x\n"}),
+            "hosts:1: domain=-x: use letters, digits, '.', '_' and '-'");
+  EXPECT_EQ(
+      Refusal({.hostfile = "hosts", .hostfile_text = "a slots=1 domain=x\na slots=1 domain=y\n"}),
+      "hosts:2: a is named before with another domain; write the same one on each of its lines");
+}
+
 TEST(HostList, AddsUpTheSlotsOfAHostThatIsNamedTwice) {
   EXPECT_THAT(Listed({.hosts = "a:2,b:1,a:3"}),
               ElementsAre(ListedHost{"a", "", 5}, ListedHost{"b", "", 1}));
@@ -86,7 +101,7 @@ TEST(HostList, TellsEveryMistakeAtOnceWithItsPlace) {
                                       "node5:0\n",
                      .include = "node9"}),
             "/lab/hosts:1: slots=four: use a number from 1 to 4096\n"
-            "/lab/hosts:2: slot=4 is unknown; use slots=N or max_slots=N\n"
+            "/lab/hosts:2: slot=4 is unknown; use slots=N, max_slots=N or domain=NAME\n"
             "/lab/hosts:3: slots=4 is more than max_slots=2; use 2 or fewer\n"
             "/lab/hosts:4: \"-oProxyCommand=reboot\" is not a host; write NAME, NAME:SLOTS or "
             "USER@NAME:SLOTS, and an IPv6 address in brackets\n"

@@ -72,5 +72,21 @@ TEST(HostTable, FitsEightyColumns) {
   EXPECT_LE(text.size() - text.find('\n'), 82u) << text;
 }
 
+TEST(HostTable, SaysWhatHostsHave) {
+  HostTable table({"h1", "h2"});
+  for (const auto& [host, found] :
+       {std::pair("h1", "2 cores, Open MPI 4.1.4"), std::pair("h2", "2 cores, Open MPI 4.1.5")}) {
+    proto::HostChecked checked = Checked(host, "devices", proto::CheckResult::WELL);
+    checked.mutable_results(0)->set_found(found);
+    table.Take(checked);
+  }
+  EXPECT_EQ(table.Text(),
+            "host device\n"
+            "h1   ok\n"
+            "h2   ok\n"
+            "h1: 2 cores, Open MPI 4.1.4\n"
+            "h2: 2 cores, Open MPI 4.1.5\n");
+}
+
 }  // namespace
 }  // namespace weft
