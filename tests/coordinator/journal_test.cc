@@ -32,9 +32,7 @@ Submitted FullSubmission() {
   submitted.planned_for = "0123456789abcdef";
   submitted.load_checkpoint = "/run/checkpoint/step-5";
   submitted.after_step = 5;
-  submitted.run = {"3f9c0a12b4d5e6f7",
-                   {{"optimizer.lr", "0.001"}, {"model.n_layer", "4"}},
-                   {"after step 2: optimizer.lr: 0.002 -> 0.001"}};
+  submitted.run = {"3f9c", {{"a.b", "0.1"}, {"c.d", "4"}}, {"after step 2: a.b: 0.2 -> 0.1"}};
   submitted.older = {{2, "/run/checkpoint/step-2"}, {4, "/run/checkpoint/step-4"}};
   submitted.last_generation = 7;
   submitted.data = {"/data/a.bin 12:ab"};

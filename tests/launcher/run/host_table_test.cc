@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 
 namespace weft {
 namespace {
@@ -67,9 +69,10 @@ TEST(HostTable, FitsEightyColumns) {
     table.Take(
         Checked("a-host-with-a-very-long-name.cluster.example", name, proto::CheckResult::WELL));
   }
-  const std::string text = table.Text();
-  EXPECT_LE(text.find('\n'), 80u) << text;
-  EXPECT_LE(text.size() - text.find('\n'), 82u) << text;
+  std::istringstream text(table.Text());
+  int lines = 0;
+  for (std::string line; std::getline(text, line); ++lines) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_GT(lines, 2) << "the head, the host, and what it has";
 }
 
 TEST(HostTable, SaysWhatHostsHave) {
