@@ -353,6 +353,7 @@ absl::StatusOr<proto::SubmitJobReply> Driver::OnSubmit(const proto::SubmitJobReq
   ASSIGN_OR_RETURN(const Submitted submitted, FactOf(request));
   RETURN_IF_ERROR(CheckSubmission(submitted));
   Happened(submitted);
+  TurnAwayOtherMpi();
   Act();
   proto::SubmitJobReply reply;
   reply.set_job_id(job_.id);

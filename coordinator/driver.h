@@ -158,7 +158,7 @@ class Driver final {
   Driver(std::unique_ptr<Journal> journal, DriverOptions options);
   absl::Status Replay();
 
-  // As TaskQueue's.
+  // The queue's own words (task_queue.h).
   using Room = TaskQueue::Room;
   using Wake = TaskQueue::Wake;
   bool Post(TaskQueue::Task task, int64_t bytes = 0, Room room = Room::kBounded,
@@ -210,7 +210,9 @@ class Driver final {
   void Tell(const Stream& stream, const std::string& order);
   void PassNotesOn();
   void CloseWatchersIfOver();
-  absl::Status CheckMpi(const proto::Hello& hello) const;
+  absl::Status CheckMpi(const std::string& machine, const std::string& host,
+                        const std::string& mpi) const;
+  void TurnAwayOtherMpi();
   void LookAtChecks();
   void CheckAgain();
   void GoOnWithRound();

@@ -233,18 +233,33 @@ void Driver::TellDaemon(const std::string& machine) {
 }
 
 // Open MPI's daemons and libraries speak to their own version alone. Ranks on GPUs need none.
-absl::Status Driver::CheckMpi(const proto::Hello& hello) const {
-  const std::string& mpi = hello.host_has().mpi();
+absl::Status Driver::CheckMpi(const std::string& machine, const std::string& host,
+                              const std::string& mpi) const {
   const bool needs_mpi = !job_.id.empty() && job_.spec.cluster.device.backend == BackendKind::kCpu;
   if (mpi.empty() || !needs_mpi) return absl::OkStatus();
-  for (const auto& [machine, stream] : agent_of_machine_) {
+  for (const auto& [other, stream] : agent_of_machine_) {
     const Agent& there = agents_.at(stream);
-    if (machine == hello.machine() || there.mpi.empty() || there.mpi == mpi) continue;
+    if (other == machine || there.mpi.empty() || there.mpi == mpi) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("the host ", hello.host(), " has ", mpi, ", the host ", there.host, " has ",
-                     there.mpi, "; install one version of MPI on all hosts of a job"));
+        absl::StrCat("the host ", host, " has ", mpi, ", the host ", there.host, " has ", there.mpi,
+                     "; install one version of MPI on all hosts of a job"));
   }
   return absl::OkStatus();
+}
+
+// Agents that came before the job were not asked for more than it needs. The first one stays.
+void Driver::TurnAwayOtherMpi() {
+  std::vector<std::string> machines;
+  for (const auto& [machine, stream] : agent_of_machine_) machines.push_back(machine);
+  for (auto each = machines.rbegin(); each != machines.rend(); ++each) {
+    const int64_t id = agent_of_machine_.at(*each);
+    const Agent& agent = agents_.at(id);
+    const absl::Status same = CheckMpi(*each, agent.host, agent.mpi);
+    if (same.ok()) continue;
+    agent_of_machine_.erase(*each);
+    Happened(HostAway{*each});
+    RefuseAgent(id, same);
+  }
 }
 
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
@@ -271,7 +286,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
                                  "; install one build on all hosts of a job")));
     }
   }
-  const absl::Status same_mpi = CheckMpi(hello);
+  const absl::Status same_mpi = CheckMpi(hello.machine(), hello.host(), hello.host_has().mpi());
   if (!same_mpi.ok()) return RefuseAgent(id, same_mpi);
   if (former != agent_of_machine_.end() && former->second != id) {
     RefuseAgent(former->second, absl::AbortedError("a newer agent has taken its place"));

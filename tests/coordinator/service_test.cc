@@ -432,6 +432,17 @@ TEST_F(ServiceTest, TurnsAwayAHostWithAnotherVersionOfMpiThanTheOthersHave) {
             "version of MPI on all hosts of a job");
 }
 
+TEST_F(ServiceTest, TurnsAwayAHostWithAnotherVersionOfMpiThatCameBeforeTheJob) {
+  RawAgent first(coordinator_.target(), {.machine = "m1", .mpi = "Open MPI 4.1.4"});
+  RawAgent other(coordinator_.target(), {.machine = "m2", .mpi = "Open MPI 4.1.5"});
+  EXPECT_FALSE(first.NextOrder(500).ok()) << "it is welcome, and has nothing to do";
+  EXPECT_FALSE(other.NextOrder(500).ok()) << "and so is this one: nothing is known of a job yet";
+  SubmitTwoReplicas();
+  const absl::Status why = other.WaitForEnd();
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()), HasSubstr("install one version of MPI"));
+}
+
 TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
