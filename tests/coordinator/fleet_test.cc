@@ -242,6 +242,15 @@ TEST(Fleet, AResizedJobSavesAndGoesOnWithItsNewSize) {
   EXPECT_EQ(fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place().Holds(job), "m1:0,1");
 }
 
+TEST(Fleet, AJobOfTheNetworkGoesToHostsOfItsOwnersName) {
+  Told fleet;
+  fleet.Say(Host("m1", 2, /*uid=*/2)).Say(Host("m2", 2));
+  FleetRequest request = Nodes(1, 1, 2);
+  request.owner_uid = -1;
+  const int64_t job = fleet.Submit(request);
+  EXPECT_EQ(fleet.Place().Holds(job), "m2:0,1");
+}
+
 JobUnwanted Unwanted(int64_t job, bool now = false, int64_t save_until_ms = 0) {
   return {job, now, save_until_ms, "stopped", kNow};
 }
