@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/phases.h"
 #include "plan/errors.h"
 #include "proto/job_text.h"
 
@@ -93,9 +94,12 @@ absl::StatusOr<int64_t> ParseJobName(absl::string_view name) {
 
 namespace {
 
-// As far as its Driver is concerned. The job is over once its hosts are given back.
-bool IsLastPhase(const std::string& phase) {
-  return phase == "COMPLETED" || phase == "FAILED" || phase == "CANCELLED" || phase == "SUSPENDED";
+// Its Driver is through with the job, which is over once its hosts are given back.
+bool IsLastPhase(absl::string_view phase) {
+  for (int each = 0; each <= static_cast<int>(Phase::kCancelled); ++each) {
+    if (PhaseName(static_cast<Phase>(each)) == phase) return IsOver(static_cast<Phase>(each));
+  }
+  return false;
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ void FleetDriver::RunOnce() {
 
 void FleetDriver::Decided() {
   for (int round = 0; round < kMaxRounds && !broken_; ++round) {
-    const FleetDuties duties = Decide(book_.fleet(), options_.unix_ms());
+    FleetDuties duties = Decide(book_.fleet(), options_.unix_ms());
+    ends_ = std::move(duties.end);
     for (const MoveJob& each : duties.move) {
       proto::FleetRecord record;
       record.mutable_job_moves()->set_job(each.job);

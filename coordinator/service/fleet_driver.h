@@ -207,6 +207,7 @@ class FleetDriver final {
   std::unique_ptr<FleetJournal> journal_;
   FleetBook book_;
   std::map<int64_t, Runner> runners_;  // by job
+  std::vector<EndJob> ends_;           // as of this round
   std::map<int64_t, Offer> offers_;    // by stream
   std::map<std::string, int64_t> offer_of_machine_;
   std::map<int64_t, Watcher> watchers_;

@@ -95,7 +95,7 @@ void FleetDriver::KeepRunners() {
     failed.end = "FAILED";
     failed.reason = absl::StrCat(started.message());
   }
-  for (const EndJob& each : Decide(book_.fleet(), options_.unix_ms()).end) {
+  for (const EndJob& each : ends_) {
     const auto runner = runners_.find(each.job);
     const FleetStop wanted = each.now ? FleetStop::kNow : FleetStop::kSave;
     if (runner == runners_.end() || runner->second.told >= wanted) continue;

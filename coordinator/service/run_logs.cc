@@ -38,7 +38,7 @@ class OpenLog {
   int64_t written_ms() const {
     return facts_.st_mtim.tv_sec * 1000 + facts_.st_mtim.tv_nsec / 1000000;
   }
-  // As many as there are, at most `bytes`.
+  // Returns what there is, at most `bytes`.
   std::string Read(int64_t offset, size_t bytes) const {
     std::string text(bytes, '\0');
     const ssize_t got = pread(descriptor_, text.data(), bytes, offset);

@@ -106,6 +106,8 @@ absl::Status ServeFleet(const ServeOptions& options, End& end) {
   FleetServiceOptions service_options{
       .socket = options.socket, .version = Version(), .network = NetworkOf(options)};
   ASSIGN_OR_RETURN(service_options.roles, RolesOf(options));
+  std::error_code error;  // the listener says what is wrong with it
+  std::filesystem::create_directories(std::filesystem::path(options.socket).parent_path(), error);
   ASSIGN_OR_RETURN(const std::unique_ptr<FleetService> service,
                    FleetService::Start(std::move(service_options), *fleet));
   LogInfo(absl::StrCat("weftd ", Version(), " serves jobs on ", options.socket, ", process ",
