@@ -21,7 +21,7 @@ class WeftdProcess final {
   WeftdProcess(const WeftdProcess&) = delete;
   WeftdProcess& operator=(const WeftdProcess&) = delete;
 
-  // As OpenChannel takes it.
+  // Returns the address that OpenChannel takes.
   std::string Target() const { return "unix:" + folder_ + "/weftd.sock"; }
   int64_t ResidentBytes() const;
   double CpuSeconds() const;
@@ -46,7 +46,7 @@ class BenchFolder final {
   const std::string path_;
 };
 
-// As many open files as the system lets this process have.
+// Lets this process have as many open files as the system allows.
 void AllowManyFiles();
 
 }  // namespace weft

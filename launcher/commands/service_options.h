@@ -29,7 +29,8 @@ absl::StatusOr<std::vector<v1::Job>> ListJobs(ControlClient& client, v1::ListReq
                                               int64_t most,
                                               const std::function<bool(const v1::Job&)>& keep);
 
-// As Fail, for what weftd has answered: a job in the wrong phase is no job that does not fit.
+// It does what Fail does, for what weftd has answered: a job in the wrong phase is no job that does
+// not fit.
 int FailCall(const absl::Status& status);
 
 // Columns of the terminal, at least those of kTableColumns.

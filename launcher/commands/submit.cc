@@ -80,7 +80,7 @@ v1::SubmitRequest RequestOf(const SubmitArguments& arguments, const PreparedJob&
   return request;
 }
 
-// As weft run leaves it in the run folder: weft eval and the next submission read it.
+// It is what weft run leaves in the run folder, too: weft eval and the next submission read it.
 void WriteResolved(const PreparedJob& prepared, const OpenedRun& run) {
   const RunRecord record{.run_id = run.going_on.run.id,
                          .generation = run.going_on.last_generation,

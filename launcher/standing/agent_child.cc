@@ -80,7 +80,7 @@ std::optional<AgentChild> AgentChild::Find(const std::string& run_id, const std:
   for (const pid_t pid : ProcessesOf(run_id, ProcessKind::kAny, host)) {
     if (!is_agent(pid)) continue;
     Descriptor pidfd = OpenPidfd(pid);
-    // By now the number may be another's.
+    // The number may be another's by now.
     if (pidfd.valid() && is_agent(pid)) return AgentChild(pid, std::move(pidfd));
   }
   return std::nullopt;
