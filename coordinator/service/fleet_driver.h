@@ -28,6 +28,7 @@
 #include "coordinator/service/fleet_journal.h"
 #include "coordinator/task_queue.h"
 #include "process/clock.h"
+#include "process/run_lock.h"
 
 namespace weft {
 
@@ -99,6 +100,7 @@ class FleetDriver final {
   // A Runner is the Driver of a placed job.
   struct Runner {
     int64_t allocation = 0;
+    std::vector<RunLock> locks;  // of its run folder and its checkpoints
     std::shared_ptr<Driver> driver;
     FleetStop told = FleetStop::kNone;
     proto::JobStatus stands;  // told before the events that lead to it

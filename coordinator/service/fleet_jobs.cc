@@ -1,4 +1,6 @@
 // The fleet driver's part that has to do with placed jobs: each has a Driver of its own.
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -31,19 +33,32 @@ proto::StopJobRequest StopOf(bool now) {
   return request;
 }
 
-// Hosts expect them: a submitter may have come over the network.
-absl::Status MakeFolders(const proto::SubmitJobRequest& request) {
+absl::Status OfFolder(const absl::Status& why) {
+  if (!absl::IsInvalidArgument(why)) return why;
+  return absl::UnavailableError(absl::StrCat(
+      why.message(),
+      "; it has to be on a file system that weftd and all hosts mount at the same path"));
+}
+
+// A `weft run`, or another weftd, may be in these folders. Hosts expect them to be there: a
+// submitter may have come over the network.
+absl::StatusOr<std::vector<RunLock>> TakeFolders(int64_t job,
+                                                 const proto::SubmitJobRequest& request) {
   ASSIGN_OR_RETURN(const JobSpec spec, ParseJobText(request.job()));
-  for (const std::string& folder :
-       {request.run_folder() + "/logs", CheckpointFolder(spec.checkpoint, request.run_folder())}) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (!error) continue;
-    return absl::UnavailableError(absl::StrCat(folder, ": cannot be made: ", error.message(),
-                                               "; it has to be on a file system that weftd and all "
-                                               "hosts mount at the same path"));
-  }
-  return absl::OkStatus();
+  absl::StatusOr<RunLock> folder = RunLock::Take(request.run_folder());
+  RETURN_IF_ERROR(OfFolder(folder.status()));
+  absl::StatusOr<RunLock> checkpoints =
+      RunLock::TakeCheckpoints(CheckpointFolder(spec.checkpoint, request.run_folder()));
+  RETURN_IF_ERROR(OfFolder(checkpoints.status()));
+  std::vector<RunLock> locks;
+  locks.push_back(*std::move(folder));
+  locks.push_back(*std::move(checkpoints));
+  for (const RunLock& each : locks) RETURN_IF_ERROR(each.WriteHolder(getpid(), JobName(job)));
+  std::error_code error;
+  std::filesystem::create_directories(request.run_folder() + "/logs", error);
+  if (!error) return locks;
+  return OfFolder(absl::InvalidArgumentError(
+      absl::StrCat(request.run_folder(), "/logs: cannot be made: ", error.message())));
 }
 
 }  // namespace
@@ -107,7 +122,7 @@ void FleetDriver::KeepRunners() {
 
 absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
   ASSIGN_OR_RETURN(proto::SubmitJobRequest request, DriverRequest(job, placed, book_.entry(job)));
-  RETURN_IF_ERROR(MakeFolders(request));
+  ASSIGN_OR_RETURN(std::vector<RunLock> locks, TakeFolders(job, request));
   const std::string path = JournalOf(job, placed.allocation);
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
@@ -123,6 +138,7 @@ absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
                    Driver::Start(std::move(journal), std::move(options)));
   Runner& runner = runners_[job];
   runner.allocation = placed.allocation;
+  runner.locks = std::move(locks);
   runner.driver = std::move(driver);
   {
     const std::lock_guard<std::mutex> lock(drivers_mutex_);

@@ -146,11 +146,6 @@ absl::Status CheckServeOptions(const ServeOptions& options) {
     return absl::InvalidArgumentError(
         "--socket and either --state, for many jobs, or --journal, for one, are required");
   }
-  if (!options.state.empty() && !options.listen.empty()) {
-    return absl::InvalidArgumentError(
-        "--listen is of a weftd for one job: that of many jobs serves its unix socket alone as "
-        "yet");
-  }
   if (options.listen.empty()) {
     if (options.bundle.empty() && options.revoked.empty() && options.port_file.empty()) {
       return absl::OkStatus();

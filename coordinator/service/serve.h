@@ -11,9 +11,9 @@
 namespace weft {
 
 struct ServeOptions {
-  std::string socket;      // unix socket, for this user's processes on this host
-  std::string journal;     // SQLite file that keeps every fact; of a weftd for one job
-  std::string state = {};  // folder of the journals; of a weftd that serves many jobs
+  std::string socket = {};   // unix socket, for this user's processes on this host
+  std::string journal = {};  // SQLite file that keeps every fact; of a weftd for one job
+  std::string state = {};    // folder of the journals; of a weftd that serves many jobs
   std::optional<int64_t> lease_ms = std::nullopt;
   // Users that the socket lets in beside this process's own, "ann=submitter"; of many jobs.
   std::vector<std::string> roles = {};

@@ -37,6 +37,8 @@ absl::StatusOr<std::unique_ptr<Client>> OpenPatiently(const std::string& run_fol
 int Attach(const std::string& target) {
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
+  const absl::Status is_no_job = CheckIsNoJob(paths->folder, "watch");
+  if (!is_no_job.ok()) return Fail(is_no_job);
   if (!IsRunning(paths->folder)) {
     return Fail(absl::InvalidArgumentError("nothing runs in " + paths->folder +
                                            "; see weft status, or start it with weft run"));

@@ -328,7 +328,7 @@ int Run(const RunArguments& arguments) {
     }
   }
   for (const RunLock* each : {&run->lock, &run->checkpoints}) {
-    const absl::Status written = each->WritePid(getpid());
+    const absl::Status written = each->WriteHolder(getpid());
     if (!written.ok()) return Fail(written);
   }
   return Train(arguments, *prepared, going_on);

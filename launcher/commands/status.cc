@@ -36,6 +36,8 @@ int PrintRunning(const RunPaths& paths) {
 int Status(const std::string& target) {
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
+  const absl::Status is_no_job = CheckIsNoJob(paths->folder, "status");
+  if (!is_no_job.ok()) return Fail(is_no_job);
   if (IsRunning(paths->folder)) return PrintRunning(*paths);
   const auto previous = ReadPrevious(*paths);
   if (!previous.ok()) return Fail(previous.status());

@@ -23,6 +23,8 @@ constexpr double kMostDeadlineS = 1000000;
 int Stop(const std::string& target, bool now) {
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
+  const absl::Status is_no_job = CheckIsNoJob(paths->folder, "stop");
+  if (!is_no_job.ok()) return Fail(is_no_job);
   if (!IsRunning(paths->folder)) {
     std::cout << "nothing runs in " << paths->folder << "\n";
     return kExitOk;

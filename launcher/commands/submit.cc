@@ -110,14 +110,18 @@ int Submit(SubmitArguments arguments) {
     const absl::Status free = CheckNobodyIsThere(**client, prepared->paths.folder);
     if (!free.ok()) return FailCall(free);
   }
-  const absl::StatusOr<OpenedRun> run = OpenRun(
-      *prepared, arguments.options.fresh, arguments.accept, arguments.json ? std::cerr : std::cout);
+  absl::StatusOr<OpenedRun> run = OpenRun(*prepared, arguments.options.fresh, arguments.accept,
+                                          arguments.json ? std::cerr : std::cout);
   if (!run.ok()) return Fail(run.status());
   std::string note;
   const absl::Status room = CheckRoom(prepared->file.job, run->going_on.run,
                                       CheckpointBytes(QuestionOf(prepared->file.job)), &note);
   if (!room.ok()) return Fail(room);
   if (!note.empty()) std::cerr << "note: " << note << "\n";
+  {  // weftd takes them as soon as it places the job
+    const RunLock folder = std::move(run->lock);
+    const RunLock checkpoints = std::move(run->checkpoints);
+  }
   const absl::StatusOr<v1::SubmitReply> reply =
       (*client)->Submit(RequestOf(arguments, *prepared, run->going_on));
   if (!reply.ok()) return FailCall(reply.status());

@@ -1,7 +1,6 @@
 #include "launcher/run/run_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -62,61 +61,11 @@ std::string RunId(const std::string& run_folder) {
       absl::Hex(NameKey(absl::StrCat(getuid(), " ", run_folder)), absl::kZeroPad16));
 }
 
-absl::StatusOr<RunLock> RunLock::Take(const std::string& run_folder) {
-  return Take(run_folder, "/lock", "the run folder", "set job.output_dir to a writable folder",
-              "use weft attach or weft stop, or another job.name");
-}
-
-absl::StatusOr<RunLock> RunLock::TakeCheckpoints(const std::string& folder) {
-  return Take(folder, "/.lock", "checkpoint.folder", "set it to a writable folder",
-              "wait for its end, or give this run a checkpoint.folder of its own");
-}
-
-absl::StatusOr<RunLock> RunLock::Take(const std::string& folder, const char* file,
-                                      absl::string_view what, absl::string_view if_not_writable,
-                                      absl::string_view if_in_use) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot create ", what, " ", folder, ": ",
-                                                   error.message(), "; ", if_not_writable));
-  }
-  const std::string path = folder + file;
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write in ", what, " ", folder, ": ",
-                                                   std::strerror(errno), "; ", if_not_writable));
-  }
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    char pid[32] = {};
-    const ssize_t got = pread(fd, pid, sizeof(pid) - 1, 0);
-    close(fd);
-    return absl::UnavailableError(absl::StrCat(folder, " is in use by another weft",
-                                               got > 0 ? absl::StrCat(" (pid ", pid, ")") : "",
-                                               "; ", if_in_use));
-  }
-  return RunLock(fd);
-}
-
-RunLock::~RunLock() {
-  if (fd_ >= 0) close(fd_);
-}
-
-absl::Status RunLock::WritePid(int pid) const {
-  const std::string text = absl::StrCat(pid);
-  if (ftruncate(fd_, 0) != 0 ||
-      pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    return Failed("write", "the lock of the run folder");
-  }
-  return absl::OkStatus();
-}
-
-bool IsRunning(const std::string& run_folder) {
-  const int fd = open((run_folder + "/lock").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool taken = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(fd);
-  return taken;
+absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb) {
+  const std::string job = JobThatRuns(run_folder);
+  if (job.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(run_folder, " is ", job, "'s, of a weftd that ",
+                                                 "serves jobs; use weft ", verb, " ", job));
 }
 
 absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder) {

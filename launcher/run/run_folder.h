@@ -12,6 +12,7 @@
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/job_file/run_paths.h"
 #include "plan/spec/job_spec.h"
+#include "process/run_lock.h"
 
 namespace weft {
 
@@ -28,31 +29,9 @@ inline std::string SocketPath(const std::string& run_folder) {
   return run_folder + "/weftd.sock";
 }
 
-// The exclusive right to a run folder, or to a checkpoint folder, as long as it lives (flock: the
-// kernel drops it with the process, however that ends). Where a file system has no locks it is
-// given to everybody: what they do to checkpoints is fenced by the checkpoints themselves.
-class RunLock {
- public:
-  // Creates the folder if need be. Unavailable if another process holds the lock (names its pid).
-  static absl::StatusOr<RunLock> Take(const std::string& run_folder);
-  // Takes the lock `<folder>/.lock`; runs may share no checkpoint folder at one time.
-  static absl::StatusOr<RunLock> TakeCheckpoints(const std::string& folder);
-  RunLock(RunLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  RunLock& operator=(RunLock&&) = delete;
-  ~RunLock();
-
-  absl::Status WritePid(int pid) const;  // for those who are refused
-
- private:
-  explicit RunLock(int fd) : fd_(fd) {}
-  static absl::StatusOr<RunLock> Take(const std::string& folder, const char* file,
-                                      absl::string_view what, absl::string_view if_not_writable,
-                                      absl::string_view if_in_use);
-  int fd_;
-};
-
-// True if a process holds the lock of `run_folder` now.
-bool IsRunning(const std::string& run_folder);
+// InvalidArgument if a weftd that serves jobs holds the run for one of them: that is looked at and
+// stopped by its id, `weft VERB job-7`, not through its run folder.
+absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb);
 
 // Moves an old run aside to `<folder>.old-<n>`; its checkpoints, if they lie elsewhere, into a
 // folder `old-<n>` beside them. Never deletes, and leaves alone what is not that run's. Returns

@@ -327,17 +327,20 @@ TEST(Peer, IsTheHostOfItsCertificate) {
   EXPECT_EQ(CheckPeerIs("", "h2").code(), absl::StatusCode::kPermissionDenied);
 }
 
+// One job's weftd and that of many jobs have the same doors.
 TEST(ServeOptions, NeverListenOnTheNetworkWithoutTls) {
-  ServeOptions options{.socket = "/tmp/s", .journal = "/tmp/j"};
-  EXPECT_TRUE(CheckServeOptions(options).ok());
-  options.bundle = "server.pem";
-  EXPECT_FALSE(CheckServeOptions(options).ok()) << "a bundle and no listener";
-  options.listen = "0.0.0.0:7800";
-  EXPECT_TRUE(CheckServeOptions(options).ok());
-  options.bundle.clear();
-  for (const char* listen : {"0.0.0.0:7800", "127.0.0.1:0", "nonsense"}) {
-    options.listen = listen;
-    EXPECT_EQ(CheckServeOptions(options).code(), absl::StatusCode::kInvalidArgument) << listen;
+  for (ServeOptions options : {ServeOptions{.socket = "/tmp/s", .journal = "/tmp/j"},
+                               ServeOptions{.socket = "/tmp/s", .state = "/tmp/state"}}) {
+    EXPECT_TRUE(CheckServeOptions(options).ok());
+    options.bundle = "server.pem";
+    EXPECT_FALSE(CheckServeOptions(options).ok()) << "a bundle and no listener";
+    options.listen = "0.0.0.0:7800";
+    EXPECT_TRUE(CheckServeOptions(options).ok());
+    options.bundle.clear();
+    for (const char* listen : {"0.0.0.0:7800", "127.0.0.1:0", "nonsense"}) {
+      options.listen = listen;
+      EXPECT_EQ(CheckServeOptions(options).code(), absl::StatusCode::kInvalidArgument) << listen;
+    }
   }
 }
 

@@ -91,9 +91,9 @@ int HostsRun::Kill(int host, const std::string& pattern) {
   return killed.out.find("done") > 0 ? std::atoi(killed.out.c_str()) : -1;
 }
 
-std::vector<RunStep> HostsRun::Steps() const {
+std::vector<RunStep> HostsRun::StepsIn(const std::string& run_folder) {
   std::vector<RunStep> steps;
-  for (const nlohmann::json& json : LinesOf(folder() + "/metrics.jsonl")) {
+  for (const nlohmann::json& json : LinesOf(run_folder + "/metrics.jsonl")) {
     if (!json.contains("loss_hex")) continue;
     steps.push_back({json.value("step", int64_t{0}), json.value("generation", int64_t{0}),
                      json.value("loss", 0.0), json.value("loss_hex", std::string())});
@@ -112,9 +112,9 @@ std::vector<RunEvent> HostsRun::Events() const {
   return events;
 }
 
-std::map<int64_t, std::string> HostsRun::Curve() const {
+std::map<int64_t, std::string> HostsRun::CurveIn(const std::string& run_folder) {
   std::map<int64_t, std::string> curve;
-  for (const RunStep& step : Steps()) {
+  for (const RunStep& step : StepsIn(run_folder)) {
     const auto [place, is_new] = curve.try_emplace(step.step, step.loss_hex);
     EXPECT_EQ(place->second, step.loss_hex) << "step " << step.step << ", done again";
   }

@@ -58,11 +58,14 @@ class HostsRun : public ::testing::Test {
   // Returns the rank that it was, or was to start; -1: none.
   int Kill(int host, const std::string& pattern);
 
-  std::vector<RunStep> Steps() const;
+  std::vector<RunStep> Steps() const { return StepsIn(folder()); }
   std::vector<RunEvent> Events() const;
   std::string WeftdLog() const { return ReadText(folder() + "/logs/weftd.log"); }
   // Returns losses by step; every generation that did a step has to agree.
-  std::map<int64_t, std::string> Curve() const;
+  std::map<int64_t, std::string> Curve() const { return CurveIn(folder()); }
+  // The same of another run folder.
+  static std::vector<RunStep> StepsIn(const std::string& run_folder);
+  static std::map<int64_t, std::string> CurveIn(const std::string& run_folder);
   // Waits for a step that is not earlier, of a generation that is not earlier.
   bool WaitForStep(int64_t step, int64_t generation = 1, double timeout_s = 60) const;
   int64_t LastGeneration() const;

@@ -74,6 +74,25 @@ TEST_F(ServiceCommandLine, GoesOnFromTheCheckpointOfAStoppedJob) {
   WaitForPhase("job-2", "CANCELLED");
 }
 
+TEST_F(ServiceCommandLine, HoldsTheRunFolderOfAJobThatRuns) {
+  StartHost(2);
+  const std::string file = WriteJob(20000);
+  Weft({"submit", file});
+  WaitForStep("job-1", 2);
+  const std::unique_ptr<Child> run = Start({"run", file});
+  const auto refused = run->Wait(60);
+  EXPECT_TRUE(refused && refused->exit_code == 75) << run->Stdout();
+  EXPECT_THAT(run->Stderr(), HasSubstr("is in use by job-1 of a weftd"));
+  for (const char* const verb : {"status", "stop", "attach"}) {
+    const std::unique_ptr<Child> other = Start({verb, folder() + "/mine"});
+    const auto ended = other->Wait(60);
+    EXPECT_TRUE(ended && ended->exit_code == 2) << verb << other->Stdout();
+    EXPECT_THAT(other->Stderr(), HasSubstr("/mine is job-1's")) << verb;
+  }
+  Weft({"stop", "job-1", "--now"});
+  WaitForPhase("job-1", "CANCELLED");
+}
+
 TEST_F(ServiceCommandLine, WatchOutlivesTheWeftdThatItWatches) {
   StartHost(2);
   Weft({"submit", WriteJob(20000)});

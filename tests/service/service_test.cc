@@ -6,6 +6,7 @@
 #include <set>
 
 #include "process/rpc.h"
+#include "process/run_lock.h"
 #include "tests/service/service_bed.h"
 
 namespace weft {
@@ -204,6 +205,15 @@ TEST_F(ServiceBed, ItsJournalsCanBeCheckedOnceItHasEnded) {
   std::filesystem::remove(folder() + "/state/fleet.db");
   StartWeftd();
   EXPECT_EQ(Submit(Job("other", 8, 20)), "job-1");
+}
+
+TEST_F(ServiceBed, FailsAJobWhoseRunFolderSomebodyElseHolds) {
+  StartHost(2);
+  const absl::StatusOr<RunLock> lock = RunLock::Take(folder() + "/one");
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  ASSERT_EQ(lock->WriteHolder(4242), absl::OkStatus());
+  const std::string job = Submit(Job("one", 2, 10));
+  EXPECT_THAT(WaitForPhase(job, "FAILED").reason(), HasSubstr("by another weft (pid 4242)"));
 }
 
 TEST_F(ServiceBed, RefusesWhatItCannotTakeAndSaysWhy) {

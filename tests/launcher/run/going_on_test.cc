@@ -358,7 +358,7 @@ TEST_F(GoingOn, LetsOneRunUseACheckpointFolderAtATime) {
   const std::string folder = folder_.path() + "/shared";
   const auto first = RunLock::TakeCheckpoints(folder);
   ASSERT_TRUE(first.ok()) << first.status();
-  ASSERT_TRUE(first->WritePid(4242).ok());
+  ASSERT_TRUE(first->WriteHolder(4242).ok());
   const auto second = RunLock::TakeCheckpoints(folder);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()),

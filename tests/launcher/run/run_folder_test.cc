@@ -19,7 +19,7 @@ TEST_F(RunFolder, IsHeldByOneRunAtATime) {
   {
     const auto lock = RunLock::Take(run());
     ASSERT_TRUE(lock.ok()) << lock.status();
-    ASSERT_TRUE(lock->WritePid(4242).ok());
+    ASSERT_TRUE(lock->WriteHolder(4242).ok());
     EXPECT_TRUE(IsRunning(run()));
     const auto second = RunLock::Take(run());
     EXPECT_TRUE(absl::IsUnavailable(second.status()));
