@@ -255,6 +255,14 @@ void Fill(const HostFenced& fact, proto::Record& record) {
   record.mutable_host_fenced()->set_reason(fact.reason);
 }
 
+void Fill(const RankSlow& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_rank_slow()->set_host(fact.host);
+  record.mutable_rank_slow()->set_share_percent(fact.share_percent);
+  record.mutable_rank_slow()->set_times_tenths(fact.times_tenths);
+}
+
 void Fill(const Hung& fact, proto::Record& record) {
   record.set_generation(fact.generation);
   record.set_rank(fact.rank);
@@ -380,6 +388,9 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(Overdue{generation, record.overdue().reason()});
     case proto::Record::kHung:
       return Event(Read(record.hung(), generation, rank));
+    case proto::Record::kRankSlow:
+      return Event(RankSlow{generation, rank, record.rank_slow().host(),
+                            record.rank_slow().share_percent(), record.rank_slow().times_tenths()});
     case proto::Record::kRankEnded:
       return Event(FactOf(record.rank_ended()));
     case proto::Record::kAttemptEnded:

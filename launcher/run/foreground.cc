@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/hosts/agents.h"
@@ -27,6 +28,7 @@
 #include "plan/errors.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
+#include "process/line_file.h"
 #include "process/rpc.h"
 #include "process/version.h"
 #include "proto/job_text.h"
@@ -230,18 +232,27 @@ class Foreground {
 
   // Runs on its own thread, until the job is over or StopWatching.
   void Watch() {
-    std::ofstream events(options_.paths.events(), std::ios::app);
+    const absl::StatusOr<std::unique_ptr<LineFile>> events =
+        LineFile::Open(options_.paths.events());
+    if (!events.ok()) Say(absl::StrCat("warning: ", events.status().message()));
     watched_ = client_->Watch(job_id_, &revision_, [&](const proto::JobEvent& event) {
-      events << EventLine(event) << std::flush;
+      if (events.ok()) Write(**events, EventLine(event));
       if (event.has_committed()) saved_step_ = event.committed().step();
       if (event.has_phase() && event.phase().phase() == "STARTING")
         WriteResolved(event.generation());
       const std::lock_guard<std::mutex> lock(mutex_);
       options_.on_event(event);
     });
+    if (events.ok() && !(*events)->Flush().ok()) Say("warning: the last events are lost");
     watch_over_ = true;
     const uint64_t one = 1;
     if (write(wake_.get(), &one, sizeof(one)) < 0) return;  // it is awake
+  }
+
+  void Write(LineFile& events, const std::string& line) {
+    if (line.empty()) return;
+    const absl::Status written = events.Append(absl::StripSuffix(line, "\n"));
+    if (!written.ok()) Say(absl::StrCat("warning: ", written.message()));
   }
 
   // The generation's resolved.yaml. The one of the generation before will do where the disk is
