@@ -4,11 +4,13 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_changes.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
+#include "launcher/commands/slurm_verbs.h"
 #include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/service/job_view.h"
@@ -23,6 +25,9 @@ constexpr double kMostDeadlineS = 1000000;
 int Stop(const std::string& target, bool now) {
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
+  if (const std::optional<SlurmJob> job = SlurmJobOf(paths->folder)) {
+    return StopSlurmJob(*job, now);
+  }
   if (!IsRunning(paths->folder)) {
     std::cout << "nothing runs in " << paths->folder << "\n";
     return kExitOk;

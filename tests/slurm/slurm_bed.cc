@@ -33,12 +33,11 @@ std::string Config(const std::string& folder, const std::string& more) {
        << more;
   for (int node = 1; node <= SlurmBed::kNodes; ++node) {
     text << "NodeName=" << HostBed::Name(node) << " NodeAddr=" << HostBed::Address(node)
-         << " CPUs=" << SlurmBed::kCpus << " RealMemory=4000\n";
+         << " CPUs=" << SlurmBed::kCpus << " RealMemory=4000 Gres=gpu:8 Features=h100,ib\n";
   }
-  text << "NodeName=g[1-4] NodeAddr=127.0.0.1 CPUs=64 RealMemory=1000000 Gres=gpu:8\n"
-       << "PartitionName=low Nodes=h[1-3] Default=YES PriorityTier=1 GraceTime=25 State=UP\n"
+  text << "PartitionName=low Nodes=h[1-3] Default=YES PriorityTier=1 GraceTime=25 State=UP\n"
        << "PartitionName=high Nodes=h[1-3] PriorityTier=10 PreemptMode=OFF State=UP\n"
-       << "PartitionName=gpu Nodes=g[1-4] PriorityTier=1 State=UP\n";
+       << "PartitionName=gpu Nodes=h[1-3] PriorityTier=1 State=UP\n";
   return text.str();
 }
 
@@ -75,11 +74,14 @@ SlurmBed::SlurmBed(const std::string& more)
 SlurmBed::~SlurmBed() = default;
 
 void SlurmBed::WriteFiles(const std::string& more) {
-  for (const char* name : {"", "/state", "/etc"}) {
+  for (const char* name : {"", "/state", "/etc", "/spool-h1", "/spool-h2", "/spool-h3"}) {
     std::filesystem::create_directories(folder_ + name);
   }
+  // Slurm counts the files of GPUs, and asks no more of them.
+  for (int gpu = 0; gpu < 8; ++gpu) std::ofstream(folder_ + "/gpu" + std::to_string(gpu)) << "";
   std::ofstream(folder_ + "/etc/slurm.conf") << Config(folder_, more);
-  std::ofstream(folder_ + "/etc/gres.conf") << "NodeName=g[1-4] Name=gpu Count=8\n";
+  std::ofstream(folder_ + "/etc/gres.conf")
+      << "NodeName=h[1-3] Name=gpu File=" << folder_ << "/gpu[0-7]\n";
   std::ofstream(folder_ + "/munge.key") << std::string(128, 'k');
   chmod((folder_ + "/munge.key").c_str(), 0400);
 }

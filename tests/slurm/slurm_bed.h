@@ -22,7 +22,7 @@ class SlurmBed {
 
   // REQUIRES: Missing() is empty. Throws if the nodes are not idle within a minute. `more`: lines
   // for slurm.conf. There are the partitions `low` (the default; 25 s of grace), `high`, which
-  // preempts it, and `gpu`, whose nodes g1 to g4 are never up.
+  // preempts it, and `gpu`; Slurm believes that each node has 8 GPUs.
   explicit SlurmBed(const std::string& more = "");
   ~SlurmBed();
 
