@@ -58,18 +58,19 @@ std::string NodesText(const JobSpec& job) {
   return least == most ? absl::StrCat(most) : absl::StrCat(least, "-", most);
 }
 
-// GPUs are given by the node: what lies beside them is for whoever computes there.
+// GPUs are given by the node: what lies beside them is for whoever computes there. CPUs are asked
+// for by --mincpus: with --ntasks-per-node and --cpus-per-task Slurm takes MIN of MIN-MAX nodes,
+// whatever is free.
 void AddNodes(const JobSpec& job, const Plan& plan, Options* options) {
   const int slots = job.cluster.slots_per_node;
   options->Add("nodes", NodesText(job));
-  options->Add("ntasks-per-node", "1");
   if (job.cluster.device.backend == BackendKind::kCuda) {
     options->Add("gpus-per-node", absl::StrCat(slots));
     options->Add("exclusive");
     options->Add("mem", "0");
     return;
   }
-  options->Add("cpus-per-task", absl::StrCat(slots * job.threads_per_worker));
+  options->Add("mincpus", absl::StrCat(slots * job.threads_per_worker));
   options->Add("mem", absl::StrCat(NodeMebibytes(job, plan), "M"));
 }
 

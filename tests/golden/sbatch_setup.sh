@@ -2,8 +2,7 @@
 #SBATCH --job-name=tiny
 #SBATCH --comment=weft:/shared/runs/tiny
 #SBATCH --nodes=1
-#SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=2
+#SBATCH --mincpus=2
 #SBATCH --mem=1098M
 #SBATCH --chdir=/shared/runs/tiny
 #SBATCH --output=/shared/runs/tiny/logs/slurm-%j.log

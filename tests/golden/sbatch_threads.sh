@@ -2,8 +2,7 @@
 #SBATCH --job-name=tiny
 #SBATCH --comment=weft:/shared/runs/tiny
 #SBATCH --nodes=2
-#SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=4
+#SBATCH --mincpus=4
 #SBATCH --mem=1090M
 #SBATCH --chdir=/shared/runs/tiny
 #SBATCH --output=/shared/runs/tiny/logs/slurm-%j.log

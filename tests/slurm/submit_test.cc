@@ -50,8 +50,8 @@ TEST_F(SlurmRun, SaysWhatIsWrongWithAJob) {
   };
   for (const Case& each : {
            Case{"partition", "partition: fast", "cluster.partition: fast is no partition"},
-           Case{"nodes", "partition: low, nodes: 9, slots: 2", "cluster.nodes is more than"},
-           Case{"cpus", "nodes: 1, slots: 4, threads_per_worker: 64", "no node of the partition"},
+           Case{"exclude", "exclude: h9", "cluster.exclude: h9 names a node"},
+           Case{"dependency", "dependency: nonsense", "cluster.dependency: nonsense is no"},
            Case{"feature", "constraint: gold", "cluster.constraint: gold names a feature"},
            Case{"option", "sbatch_options: --colour", "an option that sbatch does not know"},
            Case{"time", "time: 9-9-9", "cluster.time: 9-9-9 is no time to Slurm"},
