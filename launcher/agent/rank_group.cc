@@ -33,6 +33,14 @@ std::string FirstWords(absl::string_view output) {
   return "it said nothing";
 }
 
+// A notice that a scheduler gives to all processes of a host at once is for agents and ranks: a
+// starter that left for it would take the ranks along before they have saved. Ranks do not inherit
+// this, as Open MPI unblocks all signals for them. (env of coreutils 8.31 or newer.)
+std::vector<std::string> DeafToTerm(std::vector<std::string> argv) {
+  argv.insert(argv.begin(), {"env", "--block-signal=TERM"});
+  return argv;
+}
+
 // The parent of a process that is there; 0: there is none of that number.
 pid_t ParentOf(pid_t pid) {
   std::ifstream stream(absl::StrCat("/proc/", pid, "/status"));
@@ -88,9 +96,15 @@ absl::Status RankGroup::StartMpirun() {
   std::vector<std::string> shim = {"weft-shim", absl::StrCat(options_.generation), logs_};
   const std::vector<std::string> worker = WorkerArgv(options_);
   shim.insert(shim.end(), worker.begin(), worker.end());
-  ASSIGN_OR_RETURN(ChildProcess mpirun, ChildProcess::Start({.argv = MpirunArgv(options_, shim),
+  const std::vector<std::string> argv = MpirunArgv(options_, shim);
+  if (FindInPath(argv[0]).empty()) {
+    return absl::NotFoundError(absl::StrCat("cannot execute ", argv[0], ": not found"));
+  }
+  // INT ends it as TERM does elsewhere.
+  ASSIGN_OR_RETURN(ChildProcess mpirun, ChildProcess::Start({.argv = DeafToTerm(argv),
                                                              .env = GroupEnvironment(options_),
-                                                             .output = StarterLog()}));
+                                                             .output = StarterLog(),
+                                                             .death_signal = SIGINT}));
   starter_ = mpirun.Release();
   return absl::OkStatus();
 }
@@ -103,7 +117,7 @@ absl::Status RankGroup::StartDaemon(const std::vector<std::string>& args,
   if (!command.left_out.empty()) {
     LogInfo(absl::StrCat(StarterName(), ": left out ", absl::StrJoin(command.left_out, ", ")));
   }
-  ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = command.argv,
+  ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = DeafToTerm(command.argv),
                                                              .env = GroupEnvironment(options_),
                                                              .output = StarterLog(),
                                                              .death_signal = SIGKILL}));

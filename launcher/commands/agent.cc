@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/agent/agent_run.h"
@@ -14,6 +15,7 @@
 #include "launcher/hosts/host_check.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/machine.h"
+#include "launcher/slurm/allocation.h"
 #include "launcher/standing/standing_run.h"
 #include "plan/errors.h"
 #include "process/version.h"
@@ -29,6 +31,17 @@ struct AgentArguments {
   bool stands = false;
   std::vector<std::string> allows = {};
 };
+
+// Slurm's step of this agent is no concern of the ranks.
+void DropTaskVariables() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    std::string name = text.substr(0, text.find('='));
+    if (IsOfATask(name)) names.push_back(std::move(name));
+  }
+  for (const std::string& name : names) unsetenv(name.c_str());
+}
 
 // Takes what weft run hands over, and holds this host against it, before anything else is done.
 absl::Status TakeHandOver(AgentOptions* options) {
@@ -114,6 +127,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
     if (!arguments->stands && arguments->options.run_id.empty()) {
       throw CLI::RequiredError("--run-id, or --standing");
     }
+    DropTaskVariables();
     absl::Status status;
     if (arguments->takes_hand_over) status = TakeHandOver(&arguments->options);
     if (status.ok()) status = arguments->stands ? Stand(*arguments) : RunAgent(arguments->options);

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
+#include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/run/foreground.h"
@@ -115,6 +116,7 @@ absl::StatusOr<RunOutcome> TrainOnAll(const DoctorHosts& doctor, const JobFile& 
                           .data = data,
                           .socket = SocketPath(paths.folder),
                           .hosts = doctor.hosts,
+                          .starter = SshStarter(doctor.ssh_options),
                           .env = {},
                           .stop = stop,
                           .on_event =

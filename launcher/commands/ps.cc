@@ -1,4 +1,4 @@
-// weft ps: the jobs of a weftd that serves them, newest first.
+// weft ps: the jobs of a weftd that serves them, newest first; where none is named, those in Slurm.
 #include <iostream>
 #include <memory>
 #include <string>
@@ -7,6 +7,8 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
+#include "launcher/commands/slurm_verbs.h"
+#include "launcher/machine/child_process.h"
 #include "launcher/service/job_view.h"
 #include "launcher/service/message_json.h"
 #include "plan/errors.h"
@@ -34,8 +36,20 @@ absl::StatusOr<std::vector<v1::Job>> Jobs(const PsArguments& arguments) {
                   [&](const v1::Job& job) { return takes_over || !IsOver(job.phase()); });
 }
 
+// Nobody names a weftd where Slurm has the queue. `why`: what is said where that is not meant.
+int PsOfSlurm(const absl::Status& why, bool json) {
+  if (json) return Fail(why);
+  const absl::StatusOr<std::string> table = SlurmJobsTable(TableWidth());
+  if (!table.ok()) return Fail(table.status());
+  std::cout << *table;
+  return kExitOk;
+}
+
 int Ps(const PsArguments& arguments) {
   const absl::StatusOr<std::vector<v1::Job>> jobs = Jobs(arguments);
+  if (absl::IsInvalidArgument(jobs.status()) && !FindInPath("squeue").empty()) {
+    return PsOfSlurm(jobs.status(), arguments.json);
+  }
   if (!jobs.ok()) return FailCall(jobs.status());
   if (arguments.json) {
     std::vector<std::string> elements;

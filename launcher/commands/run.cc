@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/host_options.h"
 #include "launcher/commands/job_preparation.h"
+#include "launcher/commands/run_in_slurm.h"
 #include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
@@ -32,6 +34,7 @@
 #include "launcher/run/progress.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/run/terminal.h"
+#include "launcher/slurm/batch_script.h"
 #include "plan/errors.h"
 #include "plan/estimate/goodput.h"
 #include "plan/estimate/rank_parts.h"
@@ -51,12 +54,14 @@ struct RunArguments {
   bool detach = false;
   std::vector<std::string> accept;  // keys
   HostArguments host_words;
-  std::vector<ListedHost> hosts = {};           // as the words say
-  std::map<std::string, std::string> env = {};  // -x
+  std::vector<ListedHost> hosts = {};              // as the words say
+  std::map<std::string, std::string> env = {};     // -x
+  std::optional<SlurmAllocation> allocation = {};  // that this is in, if its hosts are meant
 };
 
 // The hosts that are named have to be those that the job is planned for.
-absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& hosts) {
+absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& hosts,
+                            bool is_allocation) {
   const int named = hosts.empty() ? 1 : static_cast<int>(hosts.size());
   const int most = job.cluster.nodes + job.hosts.spares;
   const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : most;
@@ -64,8 +69,10 @@ absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& h
   return absl::InvalidArgumentError(absl::StrCat(
       "cluster.nodes: ", job.cluster.nodes,
       job.hosts.spares > 0 ? absl::StrCat(" and cluster.spares ", job.hosts.spares) : "", " but ",
-      named, named == 1 ? " host is" : " hosts are",
-      " named; name as many by --hosts or --hostfile, or change the number"));
+      is_allocation ? "the allocation has " : "", named, named == 1 ? " host" : " hosts",
+      is_allocation ? "; ask Slurm for as many, or write MIN:MAX"
+      : named == 1  ? " is named; name as many by --hosts or --hostfile, or change the number"
+                    : " are named; name as many by --hosts or --hostfile, or change the number"));
 }
 
 // Refuses what can be planned but not trained yet.
@@ -226,15 +233,30 @@ void Record(const PreparedJob& prepared, const ProgressState& state, int64_t fro
   if (!difference.empty()) std::cout << difference << "\n";
 }
 
-int Train(const RunArguments& arguments, const PreparedJob& prepared,
-          const Continuation& going_on) {
+// RunsEnd says what a scheduler wants to know of a run that has ended.
+struct RunsEnd {
+  std::string run_folder;
+  EndedRun run;
+};
+
+// How long before an allocation's end it is time to save.
+double NoticeOf(const JobSpec& job, const Plan& plan) {
+  const FaultCosts costs =
+      FaultCostsOf(job.cluster, CheckpointBytes(QuestionOf(job)), plan.layout.world_size());
+  return static_cast<double>(NoticeSeconds(plan.time.total_s(), costs.save_s, ""));
+}
+
+int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
+          RunsEnd* end) {
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
   std::atomic<StopWish> stop{StopWish::kNone};
+  std::atomic<bool> person{false};  // has asked for it
   // TERM, USR1 and USR2 ask for the gentle stop however often they come; a Ctrl-C after any request
   // means now. A hang-up is no request at all.
-  SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}, [&stop](int signal) {
+  SignalWatcher signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}, [&](int signal) {
     if (signal == SIGHUP) return;
+    if (signal == SIGINT) person = true;
     const bool again = stop.load() != StopWish::kNone;
     stop = signal == SIGINT && again ? StopWish::kNow : std::max(stop.load(), StopWish::kSave);
   });
@@ -244,23 +266,35 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared,
                      .steps = job.training.steps,
                      .planned_bytes = prepared.plan.peak_bytes() + job.cluster.device.library_bytes,
                      .write = write});
+  std::optional<EndTimer> timer;
+  if (arguments.allocation) {
+    timer.emplace(arguments.allocation->job_id, NoticeOf(job, prepared.plan), [&stop] {
+      StopWish none = StopWish::kNone;
+      stop.compare_exchange_strong(none, StopWish::kSave);
+    });
+  }
   const absl::Time start = absl::Now();
-  const absl::StatusOr<RunOutcome> outcome =
-      RunInForeground({.paths = prepared.paths,
-                       .job = job,
-                       .layout = prepared.plan.layout,
-                       .continuation = going_on,
-                       .data = prepared.data,
-                       .socket = SocketPath(prepared.paths.folder),
-                       .hosts = arguments.hosts,
-                       .slots_as_offered = prepared.file.slots_as_offered,
-                       .env = arguments.env,
-                       .stop = &stop,
-                       .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
-                       .say = [&](const std::string& line) { progress.Say(line); }});
+  const absl::StatusOr<RunOutcome> outcome = RunInForeground(
+      {.paths = prepared.paths,
+       .job = job,
+       .layout = prepared.plan.layout,
+       .continuation = going_on,
+       .data = prepared.data,
+       .socket = SocketPath(prepared.paths.folder),
+       .hosts = arguments.hosts,
+       .starter = arguments.allocation ? StarterOf(*arguments.allocation, job.scheduler.container)
+                                       : SshStarter(job.hosts.ssh_options),
+       .slots_as_offered = prepared.file.slots_as_offered,
+       .env = arguments.env,
+       .stop = &stop,
+       .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
+       .say = [&](const std::string& line) { progress.Say(line); }});
   progress.Finish();
   Record(prepared, progress.state(), metrics_bytes);
+  end->run.person_stopped = person;
   if (!outcome.ok()) return Fail(outcome.status());
+  end->run.may_go_on = outcome->end == RunEnd::kSuspended;
+  end->run.progressed = outcome->saved_step > going_on.after_step;
   return Summary(arguments, prepared.file, Resolve(job, prepared.plan.layout), prepared.paths,
                  *outcome, progress, absl::ToDoubleSeconds(absl::Now() - start));
 }
@@ -277,17 +311,18 @@ absl::Status MakeRoom(const JobSpec& job, const RunIdentity& run) {
   return absl::OkStatus();
 }
 
-int Run(const RunArguments& arguments) {
+int Run(const RunArguments& arguments, RunsEnd* end) {
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
       arguments.path, OptionsFor(arguments),
       [&](const JobSpec& job) {
         RETURN_IF_ERROR(CheckTrainable(job));
-        return CheckHostCount(job, arguments.hosts);
+        return CheckHostCount(job, arguments.hosts, arguments.allocation.has_value());
       },
       CheckMemory, &exit_code);
   if (!prepared.ok()) return exit_code;
   const JobSpec& job = prepared->file.job;
+  end->run_folder = prepared->paths.folder;
   const absl::StatusOr<OpenedRun> run =
       OpenRun(*prepared, arguments.options.fresh, arguments.accept, std::cout);
   if (!run.ok()) return Fail(run.status());
@@ -331,7 +366,23 @@ int Run(const RunArguments& arguments) {
     const absl::Status written = each->WriteHolder(getpid());
     if (!written.ok()) return Fail(written);
   }
-  return Train(arguments, *prepared, going_on);
+  return Train(arguments, *prepared, going_on, end);
+}
+
+// Slurm's hosts are meant where nobody names others.
+absl::Status FindAllocation(RunArguments* arguments) {
+  if (!arguments->hosts.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(arguments->allocation, AllocationOf(getenv));
+  if (arguments->allocation) arguments->hosts = HostsOf(*arguments->allocation);
+  return absl::OkStatus();
+}
+
+int RunAndEnd(const RunArguments& arguments) {
+  RunsEnd end;
+  const int code = Run(arguments, &end);
+  if (!arguments.allocation || end.run_folder.empty()) return code;
+  end.run.may_go_on |= code == kExitTryAgain;
+  return EndInSlurm(*arguments.allocation, end.run_folder, end.run, code);
 }
 
 }  // namespace
@@ -357,7 +408,8 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
     }
     arguments->hosts = *std::move(hosts);
     arguments->env = *std::move(env);
-    *exit_code = Run(*arguments);
+    const absl::Status found = FindAllocation(arguments.get());
+    *exit_code = found.ok() ? RunAndEnd(*arguments) : Fail(found);
   });
 }
 

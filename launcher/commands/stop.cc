@@ -4,11 +4,13 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_changes.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
+#include "launcher/commands/slurm_verbs.h"
 #include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/service/job_view.h"
@@ -25,6 +27,9 @@ int Stop(const std::string& target, bool now) {
   if (!paths.ok()) return Fail(paths.status());
   const absl::Status is_no_job = CheckIsNoJob(paths->folder, "stop");
   if (!is_no_job.ok()) return Fail(is_no_job);
+  if (const std::optional<SlurmJob> job = SlurmJobOf(paths->folder)) {
+    return StopSlurmJob(*job, now);
+  }
   if (!IsRunning(paths->folder)) {
     std::cout << "nothing runs in " << paths->folder << "\n";
     return kExitOk;

@@ -1,6 +1,7 @@
-// weft submit: hands a job file to a weftd that serves jobs, and leaves. What weft run checks
-// before a run is checked here too: a job that cannot be read, planned or gone on with is never
-// queued.
+// weft submit: hands a job file to a weftd that serves jobs, or to Slurm, and leaves. What weft run
+// checks before a run is checked here too: a job that cannot be read, planned or gone on with is
+// never queued.
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "launcher/commands/job_preparation.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
+#include "launcher/commands/submit_slurm.h"
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/service/job_view.h"
 #include "launcher/service/submission.h"
@@ -38,6 +40,7 @@ struct SubmitArguments {
   std::string name;
   std::string run_folder;
   bool json = false;
+  bool dry_run = false;
 };
 
 // The run folder is output_dir/name of the job: both are set, so that all that lies in it follows.
@@ -94,6 +97,35 @@ void WriteResolved(const PreparedJob& prepared, const OpenedRun& run) {
   if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
 }
 
+// A weftd that is named is asked first: allocations are its business.
+bool IsForSlurm(const SubmitArguments& arguments, const PreparedJob& prepared) {
+  return prepared.file.job.scheduler.kind == Scheduler::kSlurm &&
+         arguments.words.coordinator.empty() && std::getenv("WEFT_COORDINATOR") == nullptr;
+}
+
+// Does what a weftd's submission does to the run folder, and hands the job to Slurm.
+int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
+  const SlurmSubmission submission{
+      .program = arguments.program, .path = arguments.path, .sets = arguments.options.sets};
+  if (arguments.dry_run) return PrintBatchScript(submission, prepared);
+  const absl::Status free = CheckFreeInSlurm(prepared);
+  if (!free.ok()) return Fail(free);
+  int64_t after_step = 0;
+  {
+    const absl::StatusOr<OpenedRun> run =
+        OpenRun(prepared, arguments.options.fresh, arguments.accept, std::cout);
+    if (!run.ok()) return Fail(run.status());
+    std::string note;
+    const absl::Status room = CheckRoom(prepared.file.job, run->going_on.run,
+                                        CheckpointBytes(QuestionOf(prepared.file.job)), &note);
+    if (!room.ok()) return Fail(room);
+    if (!note.empty()) std::cerr << "note: " << note << "\n";
+    WriteResolved(prepared, *run);
+    after_step = run->going_on.after_step;
+  }  // the batch host takes the folder's lock
+  return SubmitToSlurm(submission, prepared, after_step);
+}
+
 int Submit(SubmitArguments arguments) {
   if (!arguments.run_folder.empty()) {
     const absl::Status set = SetRunFolder(arguments.run_folder, &arguments.options.sets);
@@ -104,6 +136,11 @@ int Submit(SubmitArguments arguments) {
       arguments.path, arguments.options, [](const JobSpec&) { return absl::OkStatus(); },
       [](const JobSpec&, const Plan&) { return absl::OkStatus(); }, &exit_code);
   if (!prepared.ok()) return exit_code;
+  if (IsForSlurm(arguments, *prepared)) return SubmitBatch(arguments, *prepared);
+  if (arguments.dry_run) {
+    return Fail(absl::InvalidArgumentError(
+        "--dry-run: prints a batch script, but cluster.scheduler is none; set it to slurm"));
+  }
   const auto client = OpenService(arguments.words);
   if (!client.ok()) return FailCall(client.status());
   if (arguments.options.fresh) {
@@ -141,7 +178,8 @@ void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
   const auto arguments = std::make_shared<SubmitArguments>();
   arguments->options.to_run = true;
   arguments->program = program;
-  CLI::App* submit = app.add_subcommand("submit", "queue a job file at a weftd that serves jobs");
+  CLI::App* submit =
+      app.add_subcommand("submit", "queue a job file: at a weftd that serves jobs, or at Slurm");
   submit->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();
   submit->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
       ->allow_extra_args(false);
@@ -153,6 +191,8 @@ void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
   submit->add_option("--run-folder", arguments->run_folder,
                      "in place of job.output_dir/job.name, as the hosts see it");
   submit->add_flag("--fresh", arguments->options.fresh, "move an old run aside and start anew");
+  submit->add_flag("--dry-run", arguments->dry_run,
+                   "print the batch script for Slurm, and do nothing");
   AddAcceptOption(*submit, &arguments->accept);
   AddJsonOption(*submit, &arguments->json);
   AddServiceOptions(*submit, &arguments->words);

@@ -53,7 +53,8 @@ absl::Status WritePrivate(const std::string& path, const std::string& text) {
 
 struct Agents::Agent {
   ListedHost host;
-  bool is_here = false;
+  bool is_ours = false;  // a child of this process
+  bool is_here = false;  // on this host
   std::string bundle;
   std::optional<ChildProcess> local;
   Descriptor lifeline;  // of `local`
@@ -69,6 +70,8 @@ Agents::Agents(AgentsOptions options) : options_(std::move(options)) {
   for (ListedHost& host : hosts) {
     agents_.push_back(std::make_unique<Agent>());
     agents_.back()->is_here = host.name.empty() || IsThisHost(host.name);
+    agents_.back()->is_ours =
+        host.name.empty() || (agents_.back()->is_here && !options_.starter.starts_here);
     agents_.back()->host = std::move(host);
   }
 }
@@ -78,10 +81,14 @@ Agents::~Agents() {
 }
 
 absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
+  const bool all_are_ours =
+      std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->is_ours; });
+  if (all_are_ours) return nullptr;
+  // A host's own name may stand for the loopback: another one's says more.
   const auto other = std::find_if(agents_.begin(), agents_.end(),
                                   [](const auto& agent) { return !agent->is_here; });
-  if (other == agents_.end()) return nullptr;
-  ASSIGN_OR_RETURN(address_, OwnAddressFor((*other)->host.name, options_.words.network));
+  const auto& towards = other == agents_.end() ? agents_.front() : *other;
+  ASSIGN_OR_RETURN(address_, OwnAddressFor(towards->host.name, options_.words.network));
   if (!options_.preflight) {
     token_ = NewToken();
     RETURN_IF_ERROR(WriteToken(options_.run_folder, token_));
@@ -94,7 +101,7 @@ absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
   ASSIGN_OR_RETURN(const Authority authority, Authority::Create(folder + "/ca", now_s));
   ASSIGN_OR_RETURN(const std::string server, authority.Issue(BundleRole::kServer, {}, now_s));
   for (const auto& agent : agents_) {
-    if (agent->is_here) continue;
+    if (agent->is_ours) continue;
     ASSIGN_OR_RETURN(agent->bundle, authority.Issue(BundleRole::kAgent, {agent->host.name}, now_s));
   }
   std::error_code error;
@@ -108,7 +115,7 @@ absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
 
 absl::Status Agents::StartHere() {
   for (const auto& agent : agents_) {
-    if (agent->is_here) RETURN_IF_ERROR(StartLocal(agent.get()));
+    if (agent->is_ours) RETURN_IF_ERROR(StartLocal(agent.get()));
   }
   return absl::OkStatus();
 }
@@ -116,7 +123,7 @@ absl::Status Agents::StartHere() {
 absl::Status Agents::StartOthers(int port) {
   port_ = port;
   for (const auto& agent : agents_) {
-    if (!agent->is_here) RETURN_IF_ERROR(StartRemote(agent.get()));
+    if (!agent->is_ours) RETURN_IF_ERROR(StartRemote(agent.get()));
   }
   return absl::OkStatus();
 }
@@ -150,7 +157,7 @@ absl::Status Agents::StartRemote(Agent* agent) {
   if (!options_.words.remote_path.empty()) program = options_.words.remote_path + "/weft";
   RemoteAgentOptions options{
       .host = agent->host,
-      .ssh_options = options_.words.ssh_options,
+      .starter = options_.starter,
       .program = program,
       .coordinator = AddressText({.host = address_, .port = port_}),
       .run_id = options_.run_id,

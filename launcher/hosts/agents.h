@@ -1,6 +1,6 @@
 // Agents: those of a run, one on each of its hosts, for as long as this object holds their
-// lifelines. One that is killed, or whose ssh is, is started again; one that says why it cannot go
-// on is believed. Belongs to one thread, which lives as long as the agents should.
+// lifelines. One that is killed, or whose starter is, is started again; one that says why it cannot
+// go on is believed. Belongs to one thread, which lives as long as the agents should.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "launcher/hosts/agent_starter.h"
 #include "launcher/hosts/host_list.h"
 #include "plan/spec/job_spec.h"
 
@@ -17,7 +18,8 @@ namespace weft {
 
 struct AgentsOptions {
   std::vector<ListedHost> hosts;  // none: this host alone
-  HostsSpec words;                // how they are reached
+  HostsSpec words;                // their network, and where weft lies there
+  AgentStarter starter;           // of those that are not here
   std::string run_id;
   std::string run_folder;
   std::string logs;                        // folder for what agents say
@@ -43,10 +45,11 @@ class Agents {
   Agents(const Agents&) = delete;
   Agents& operator=(const Agents&) = delete;
 
-  // Before weftd starts: finds out which hosts are others and makes them bundles and weftd a door;
-  // null without other hosts. Unavailable or InvalidArgument if this host has no address for them.
+  // Before weftd starts: finds out which agents are not ours to start and makes them bundles and
+  // weftd a door; null if all are ours. Unavailable or InvalidArgument if this host has no address
+  // for them.
   absl::StatusOr<std::unique_ptr<NetworkDoor>> Prepare();
-  // Starts this host's agent, if it is one of the hosts: it dials until weftd listens.
+  // Starts this host's agent, if it is ours: it dials until weftd listens.
   absl::Status StartHere();
   // Starts the others. `port`: the door's.
   absl::Status StartOthers(int port);

@@ -11,7 +11,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/hosts/ssh.h"
 #include "launcher/machine/log_tail.h"
 #include "plan/errors.h"
 
@@ -27,7 +26,7 @@ int64_t SizeOf(const std::string& path) {
   return error ? 0 : static_cast<int64_t>(size);
 }
 
-// A pipe that holds all of `text`, so that nobody waits for ssh to read it.
+// A pipe that holds all of `text`, so that nobody waits for the starter to read it.
 absl::Status FillPipe(const std::string& text, Descriptor* read_end, Descriptor* write_end) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "cannot make a pipe");
@@ -50,13 +49,14 @@ absl::Status FillPipe(const std::string& text, Descriptor* read_end, Descriptor*
 
 }  // namespace
 
-RemoteAgent::RemoteAgent(const RemoteAgentOptions& options, ChildProcess ssh, Descriptor lifeline,
-                         int64_t log_begin)
+RemoteAgent::RemoteAgent(const RemoteAgentOptions& options, ChildProcess starter,
+                         Descriptor lifeline, int64_t log_begin)
     : host_(options.host.name),
       program_(options.program),
       log_(options.log),
       log_begin_(log_begin),
-      ssh_(std::move(ssh)),
+      how_(options.starter),
+      starter_(std::move(starter)),
       lifeline_(std::move(lifeline)) {}
 
 absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options) {
@@ -71,12 +71,12 @@ absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options
                                       "--leave-with-stdin"};
   for (std::string& option : SlotOptions(options.host)) command.push_back(std::move(option));
   const int64_t log_begin = SizeOf(options.log);
-  ASSIGN_OR_RETURN(ChildProcess ssh,
-                   ChildProcess::Start({.argv = SshArgv(options.host, options.ssh_options, command),
+  ASSIGN_OR_RETURN(ChildProcess starter,
+                   ChildProcess::Start({.argv = options.starter.argv(options.host, command),
                                         .env = {},
                                         .output = options.log,
                                         .stdin_fd = read_end.get()}));
-  return RemoteAgent(options, std::move(ssh), std::move(lifeline), log_begin);
+  return RemoteAgent(options, std::move(starter), std::move(lifeline), log_begin);
 }
 
 std::string RemoteAgent::Words() const {
@@ -88,15 +88,15 @@ bool RemoteAgent::CameUp() const {
 }
 
 std::optional<absl::Status> RemoteAgent::Ended() {
-  const std::optional<int> status = ssh_.Ended();
+  const std::optional<int> status = starter_.Ended();
   if (!status) return std::nullopt;
   if (WIFSIGNALED(*status)) {
     return absl::UnavailableError(
-        absl::StrCat("host ", host_, ": ssh was killed by signal ", WTERMSIG(*status)));
+        absl::StrCat("host ", host_, ": ", how_.name, " was killed by signal ", WTERMSIG(*status)));
   }
   const int code = WEXITSTATUS(*status);
   if (code == 0) return absl::OkStatus();
-  return SshFailure(host_, program_, code, Words());
+  return how_.failure(host_, program_, code, Words());
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include "launcher/hosts/ssh.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -61,27 +62,6 @@ std::string LastLine(absl::string_view words) {
   return last;
 }
 
-absl::Status CommandFailure(const std::string& host, const std::string& program, int exit_code,
-                            absl::string_view words) {
-  if (exit_code == kNotFound || absl::StrContains(words, absl::StrCat(program, ": not found")) ||
-      absl::StrContains(words, absl::StrCat(program, ": No such file"))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "host ", host, ": ", program, " is not there; install weft at the same path on ",
-        "each host, or name its folder by cluster.remote_path"));
-  }
-  if (exit_code == kNotExecutable) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "host ", host, ": ", program, " cannot be executed there; look at its mode and its owner"));
-  }
-  const std::string line = LastLine(words);
-  absl::string_view said = absl::StripPrefix(line, "weft: ");
-  said = absl::StripPrefix(said, absl::StrCat("host ", host, ": "));
-  const std::string message = absl::StrCat(
-      "host ", host, ": ", said.empty() ? absl::StrCat("its agent ended with ", exit_code) : said);
-  if (exit_code == 2) return absl::InvalidArgumentError(message);
-  return absl::UnavailableError(message);
-}
-
 }  // namespace
 
 std::string ShellWord(absl::string_view word) {
@@ -113,6 +93,27 @@ std::vector<std::string> SshArgv(const ListedHost& host, absl::string_view optio
   return argv;
 }
 
+absl::Status CommandFailure(const std::string& host, const std::string& program, int exit_code,
+                            absl::string_view words) {
+  if (exit_code == kNotFound || absl::StrContains(words, absl::StrCat(program, ": not found")) ||
+      absl::StrContains(words, absl::StrCat(program, ": No such file"))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "host ", host, ": ", program, " is not there; install weft at the same path on ",
+        "each host, or name its folder by cluster.remote_path"));
+  }
+  if (exit_code == kNotExecutable) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "host ", host, ": ", program, " cannot be executed there; look at its mode and its owner"));
+  }
+  const std::string line = LastLine(words);
+  absl::string_view said = absl::StripPrefix(line, "weft: ");
+  said = absl::StripPrefix(said, absl::StrCat("host ", host, ": "));
+  const std::string message = absl::StrCat(
+      "host ", host, ": ", said.empty() ? absl::StrCat("its agent ended with ", exit_code) : said);
+  if (exit_code == 2) return absl::InvalidArgumentError(message);
+  return absl::UnavailableError(message);
+}
+
 absl::Status SshFailure(const std::string& host, const std::string& program, int exit_code,
                         absl::string_view words) {
   if (exit_code != kSshItself) return CommandFailure(host, program, exit_code, words);
@@ -132,6 +133,16 @@ absl::Status SshFailure(const std::string& host, const std::string& program, int
   const std::string line = LastLine(words);
   return absl::UnavailableError(
       absl::StrCat("host ", host, ": ssh ended: ", line.empty() ? "it said nothing" : line));
+}
+
+AgentStarter SshStarter(std::string options) {
+  return {.name = "ssh",
+          .argv =
+              [options = std::move(options)](const ListedHost& host,
+                                             const std::vector<std::string>& command) {
+                return SshArgv(host, options, command);
+              },
+          .failure = SshFailure};
 }
 
 }  // namespace weft

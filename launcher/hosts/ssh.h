@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "launcher/hosts/agent_starter.h"
 #include "launcher/hosts/host_list.h"
 
 namespace weft {
@@ -25,5 +26,12 @@ std::vector<std::string> SshArgv(const ListedHost& host, absl::string_view optio
 // the cure; else Unavailable with the last of the words. `program` is the command's own.
 absl::Status SshFailure(const std::string& host, const std::string& program, int exit_code,
                         absl::string_view words);
+
+// Why the agent's command ended with `exit_code`, where it did run or was to; whoever started it.
+absl::Status CommandFailure(const std::string& host, const std::string& program, int exit_code,
+                            absl::string_view words);
+
+// `options` as above.
+AgentStarter SshStarter(std::string options);
 
 }  // namespace weft

@@ -74,6 +74,7 @@ class Foreground {
         run_id_(RunId(options_.paths.folder)),
         agents_({.hosts = options_.hosts,
                  .words = options_.job.hosts,
+                 .starter = options_.starter,
                  .run_id = run_id_,
                  .run_folder = options_.paths.folder,
                  .logs = options_.paths.logs(),

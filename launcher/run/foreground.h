@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/hosts/agent_starter.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/run/going_on.h"
 #include "launcher/run/run_folder.h"
@@ -46,6 +47,7 @@ struct ForegroundOptions {
   std::vector<std::string> data;  // fingerprints, for resolved.yaml
   std::string socket;
   std::vector<ListedHost> hosts;           // none: this one alone
+  AgentStarter starter;                    // of their agents, where they are not this one
   bool slots_as_offered = false;           // JobFile's
   std::map<std::string, std::string> env;  // for agents and what they start
   const std::atomic<StopWish>* stop = nullptr;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "launcher/shim/agent_call.h"
@@ -71,6 +72,9 @@ std::optional<std::vector<std::string>> DaemonArguments(const std::vector<std::s
 }
 
 int RequestDaemon(const DaemonRequest& request) {
+  // Notices of a scheduler's are for agents and ranks; mpirun takes the end of this process for its
+  // daemon's. It ends with either of those that it waits for.
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   const pid_t parent = getppid();
   const std::optional<std::vector<std::string>> args = DaemonArguments(request.words);
   if (!args) return ShimFailed("mpirun asks for something else than its orted", kShimUsage);

@@ -334,8 +334,57 @@ void CheckHosts(const JobSpec& job, SpecIssues& issues) {
   }
 }
 
+// All of them become parts of a batch script: what could end a line there or begin another word is
+// refused.
+void CheckScheduler(const JobSpec& job, SpecIssues& issues) {
+  const SchedulerSpec& scheduler = job.scheduler;
+  const std::pair<absl::string_view, const std::string*> words[] = {
+      {"cluster.partition", &scheduler.partition},
+      {"cluster.account", &scheduler.account},
+      {"cluster.qos", &scheduler.qos},
+      {"cluster.constraint", &scheduler.constraint},
+      {"cluster.exclude", &scheduler.exclude},
+      {"cluster.reservation", &scheduler.reservation},
+      {"cluster.dependency", &scheduler.dependency},
+      {"cluster.time", &scheduler.time}};
+  for (const auto& [key, word] : words) {
+    if (!std::all_of(word->begin(), word->end(), [](char c) {
+          return absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != '"' && c != '\'';
+        })) {
+      Add(issues, key,
+          absl::StrCat("\"", *word,
+                       "\" is not one plain word; write it without "
+                       "spaces and quotes"));
+    }
+  }
+  const bool is_time = std::all_of(scheduler.time.begin(), scheduler.time.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == ':' || c == '-';
+  });
+  if (!is_time) {
+    Add(issues, "cluster.time",
+        absl::StrCat(scheduler.time, " is no time; write minutes, HH:MM:SS or D-HH:MM:SS"));
+  }
+  if (!scheduler.options.empty() && scheduler.options.front() != '-') {
+    Add(issues, "cluster.sbatch_options",
+        absl::StrCat("\"", scheduler.options,
+                     "\" does not begin with an option; write e.g. --mail-type=END"));
+  }
+  for (const auto& [key, line] : {std::pair{"cluster.sbatch_options", &scheduler.options},
+                                  std::pair{"cluster.container", &scheduler.container}}) {
+    if (line->find('\n') != std::string::npos) Add(issues, key, "has several lines; write one");
+  }
+  if (scheduler.kind != Scheduler::kNone) return;
+  constexpr absl::string_view kKeys[] = {
+      "cluster.partition",      "cluster.account",     "cluster.qos",      "cluster.constraint",
+      "cluster.exclude",        "cluster.reservation", "cluster.time",     "cluster.dependency",
+      "cluster.sbatch_options", "cluster.setup",       "cluster.container"};
+  CheckUnused(job, kKeys, "with cluster.scheduler none, which is told nothing",
+              "cluster.scheduler slurm", issues);
+}
+
 void CheckRunning(const JobSpec& job, SpecIssues& issues) {
   CheckHosts(job, issues);
+  CheckScheduler(job, issues);
   if (job.checkpoint.folder.empty()) {
     Add(issues, "checkpoint.folder", "is empty; use a folder's name, e.g. checkpoint");
   }

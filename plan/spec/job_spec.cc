@@ -19,6 +19,11 @@ Words WordsOf(ResumeMode) {
   return kWords;
 }
 
+Words WordsOf(Scheduler) {
+  static constexpr absl::string_view kWords[] = {"none", "slurm"};
+  return kWords;
+}
+
 Words WordsOf(TokenFormat) {
   static constexpr absl::string_view kWords[] = {"bytes", "llmc", "nanogpt"};
   return kWords;

@@ -172,6 +172,26 @@ struct HostsSpec {
   friend bool operator==(const HostsSpec&, const HostsSpec&) = default;
 };
 
+// Who grants machines to the job: nobody, or a scheduler of batch jobs.
+enum class Scheduler { kNone, kSlurm };
+
+// SchedulerSpec says what a site's scheduler is told beside the job's size; empty: nothing.
+struct SchedulerSpec {
+  Scheduler kind = Scheduler::kNone;
+  std::string partition;
+  std::string account;
+  std::string qos;
+  std::string constraint;  // features of nodes
+  std::string exclude;     // nodes
+  std::string reservation;
+  std::string time;  // the limit, in the scheduler's own spelling
+  std::string dependency;
+  std::string options;    // words for sbatch, beside those
+  std::string setup;      // lines of the batch script that come before weft
+  std::string container;  // words that come before an agent's command; of srun where they are --x
+  friend bool operator==(const SchedulerSpec&, const SchedulerSpec&) = default;
+};
+
 struct JobSpec {
   std::string name;
   std::string output_dir;  // absolute; the run folder is output_dir/name
@@ -194,6 +214,7 @@ struct JobSpec {
   ProfilerSpec profiler;
   Cluster cluster;  // cluster.profile resolved, slots and nodes applied
   HostsSpec hosts;
+  SchedulerSpec scheduler;
   int threads_per_worker = 1;
   bool bind = true;  // workers to CPUs and memory near their device or slot
   // On GPUs only ways that give the same bits again are taken; CPUs have no others.
@@ -224,6 +245,7 @@ LoraTargets TargetsOf(const LoraSpec& lora);
 Words WordsOf(TokenFormat);
 Words WordsOf(LrSchedule);
 Words WordsOf(ResumeMode);
+Words WordsOf(Scheduler);
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);
 
 }  // namespace weft

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "launcher/hosts/remote_agent.h"
+#include "launcher/hosts/ssh.h"
 #include "process/folder_token.h"
 #include "process/version.h"
 #include "tests/hosts/host_bed.h"
@@ -71,7 +72,7 @@ class Hosts : public ::testing::Test {
     const std::string token = NewToken();
     EXPECT_EQ(WriteToken(bed_->shared(), token), absl::OkStatus());
     return {.host = {.name = "h2"},
-            .ssh_options = bed_->ssh_options(),
+            .starter = SshStarter(bed_->ssh_options()),
             .program = std::string(kBin) + "/weft",
             .coordinator = HostBed::Address(1) + ":" + port,
             .run_id = "bed",
@@ -196,20 +197,20 @@ TEST_F(Hosts, AreNamedWhereSshIsNotLetIn) {
   options.host.name = "h9";
   EXPECT_THAT(Refusal(options), HasSubstr("host h9: there is no host of that name"));
   options = Agent();
-  options.ssh_options = "-p 2222 " + options.ssh_options;
+  options.starter = SshStarter("-p 2222 " + bed_->ssh_options());
   EXPECT_THAT(Refusal(options), HasSubstr("host h2: no sshd listens there"));
   options = Agent();
-  options.ssh_options =
+  options.starter = SshStarter(
       "-F none -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null "
-      "-o GlobalKnownHostsFile=/dev/null";
+      "-o GlobalKnownHostsFile=/dev/null");
   EXPECT_THAT(Refusal(options), HasSubstr("host h2: its host key is not known here"));
   options = Agent();
-  options.ssh_options =
+  options.starter = SshStarter(
       "-F none -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
-      "-o IdentityFile=/dev/null -o IdentitiesOnly=yes";
+      "-o IdentityFile=/dev/null -o IdentitiesOnly=yes");
   EXPECT_THAT(Refusal(options), HasSubstr("host h2: ssh is not let in"));
   options = Agent();
-  options.ssh_options = "-o Nonsense=1";
+  options.starter = SshStarter("-o Nonsense=1");
   EXPECT_THAT(Refusal(options), HasSubstr("host h2: ssh does not know an option"));
   StopWeftd();
 }

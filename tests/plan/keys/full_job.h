@@ -56,6 +56,21 @@ inline LayoutSpec FullLayoutSpec() {
           .recompute_per_stage = {Recompute::kNone, Recompute::kSelective}};
 }
 
+inline SchedulerSpec FullScheduler() {
+  return {Scheduler::kSlurm,
+          "gpu",
+          "lab",
+          "high",
+          "a100&ib",
+          "n[1-3]",
+          "class",
+          "1-2:30",
+          "afterok:12",
+          "--nice=10 -v",
+          "module load gcc\nulimit -l \"unlimited\"",
+          "apptainer exec a.sif"};
+}
+
 inline JobSpec FullJob() {
   JobSpec job;
   job.name = "quickstart";
@@ -107,6 +122,7 @@ inline JobSpec FullJob() {
   job.deterministic = true;
   job.cluster = FullCluster();
   job.hosts = {1, "10.78.0.0/24", "-p 2222 -o \"x\"", "/opt/weft/bin", 3};
+  job.scheduler = FullScheduler();
   job.threads_per_worker = 2;
   job.bind = false;
   job.env = {{"A", "1"}, {"B", "x: \"y\" # z"}};

@@ -48,7 +48,9 @@ TEST(JobKeys, AreFrozen) {
       "cluster.scheduler cluster.profile cluster.nodes cluster.slots cluster.gpus_per_node "
       "cluster.threads_per_worker cluster.bind cluster.network cluster.spares cluster.ssh_options "
       "cluster.remote_path "
-      "cluster.partition cluster.account cluster.qos cluster.time cluster.env deterministic "
+      "cluster.partition cluster.account cluster.qos cluster.constraint cluster.exclude "
+      "cluster.reservation cluster.time cluster.dependency cluster.sbatch_options cluster.setup "
+      "cluster.container cluster.env deterministic "
       "resolved",
       ' ');
   std::vector<std::string> keys;

@@ -507,6 +507,35 @@ TEST(Validate, ChecksCheckpointsValidationAndLimits) {
   });
 }
 
+TEST(Validate, ChecksWhatASchedulerIsTold) {
+  ExpectEachCaughtAlone({
+      {[](JobSpec& j) {
+         j.scheduler.kind = Scheduler::kSlurm;
+         j.scheduler.partition = "a b";
+       },
+       "cluster.partition: \"a b\" is not one plain word; write it without spaces and quotes"},
+      {[](JobSpec& j) {
+         j.scheduler.kind = Scheduler::kSlurm;
+         j.scheduler.time = "soon";
+       },
+       "cluster.time: soon is no time; write minutes, HH:MM:SS or D-HH:MM:SS"},
+      {[](JobSpec& j) {
+         j.scheduler.kind = Scheduler::kSlurm;
+         j.scheduler.options = "nice";
+       },
+       "cluster.sbatch_options: \"nice\" does not begin with an option; write e.g. "
+       "--mail-type=END"},
+      {[](JobSpec& j) {
+         j.scheduler.kind = Scheduler::kSlurm;
+         j.scheduler.container = "a\nb";
+       },
+       "cluster.container: has several lines; write one"},
+      {[](JobSpec& j) { j.scheduler.partition = "gpu"; },
+       "cluster.partition: gpu with cluster.scheduler none, which is told nothing; use null, or "
+       "cluster.scheduler slurm"},
+  });
+}
+
 TEST(Validate, RefusesARunWhoseTokensCannotBeCounted) {
   JobSpec job = ValidJob();
   job.training.steps = int64_t{1} << 31;

@@ -1,0 +1,52 @@
+// A run inside a Slurm allocation: its hosts are the allocation's, its end is Slurm's business too.
+// Speaks to people.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/hosts/agent_starter.h"
+#include "launcher/hosts/host_list.h"
+#include "launcher/slurm/allocation.h"
+#include "launcher/slurm/slurm_job.h"
+
+namespace weft {
+
+std::vector<ListedHost> HostsOf(const SlurmAllocation& allocation);
+AgentStarter StarterOf(const SlurmAllocation& allocation, const std::string& container);
+
+// Asks Slurm when the allocation ends, and calls `notice` once, from a thread of its own,
+// `notice_s` before that. The end may move, so it is asked for again then. A site's --signal, which
+// comes earlier, makes it needless.
+class EndTimer {
+ public:
+  EndTimer(std::string job_id, double notice_s, std::function<void()> notice);
+  ~EndTimer();
+  EndTimer(const EndTimer&) = delete;
+  EndTimer& operator=(const EndTimer&) = delete;
+
+ private:
+  void Wait();
+  bool Sleep(double seconds);  // false: it is to end
+
+  const std::string job_id_;
+  const double notice_s_;
+  const std::function<void()> notice_;
+  std::mutex mutex_;  // guards ending_
+  bool ending_ = false;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
+// Has it decided who runs the job again, says so, and returns what the command ends with:
+// kExitTryAgain if and only if the batch script is to see to it. `code`: what it would be
+// elsewhere.
+int EndInSlurm(const SlurmAllocation& allocation, const std::string& run_folder,
+               const EndedRun& run, int code);
+
+}  // namespace weft

@@ -1,0 +1,91 @@
+#include "launcher/commands/slurm_verbs.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "launcher/commands/commands.h"
+#include "launcher/machine/log_tail.h"
+#include "launcher/service/text_table.h"
+#include "launcher/slurm/run_record.h"
+#include "launcher/slurm/slurm_program.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+constexpr int kPatienceMs = 90000;
+constexpr int kPollMs = 500;  // a controller has other things to do
+constexpr int kColumns = 7;
+
+// The step of the last line in the run's metrics is returned; empty: none was done yet.
+std::string LastStepOf(const std::string& run_folder) {
+  const std::string line = LastLines(ReadTail(run_folder + "/metrics.jsonl", 8192), 1, 8192);
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  const bool has_step = json.is_object() && json.contains("step") && json["step"].is_number();
+  return has_step ? absl::StrCat(json["step"].get<int64_t>()) : "";
+}
+
+}  // namespace
+
+std::optional<SlurmJob> SlurmJobOf(const std::string& run_folder) {
+  const std::optional<SlurmRunRecord> record = ReadSlurmRun(run_folder);
+  if (!record) return std::nullopt;
+  const absl::StatusOr<SlurmJob> job = AskForJob(record->job_id);
+  if (!job.ok() || !IsUnderWay(*job)) return std::nullopt;
+  return *job;
+}
+
+// INT to the batch script means that a person has asked: nobody requeues the job then.
+int StopSlurmJob(const SlurmJob& job, bool now) {
+  const bool runs = job.state == "RUNNING" && !now;
+  std::vector<std::string> argv = {"scancel"};
+  if (runs) argv.insert(argv.end(), {"--signal=INT", "--batch"});
+  argv.push_back(job.id);
+  const absl::StatusOr<SlurmAnswer> asked = AskSlurm(argv);
+  if (!asked.ok()) return Fail(asked.status());
+  if (asked->exit_code != 0) {
+    return Fail(absl::UnavailableError(
+        absl::StrCat("Slurm does not end job ", job.id, ": ", LastLines(asked->err, 1, 500))));
+  }
+  for (int waited = 0; waited < kPatienceMs; waited += kPollMs) {
+    const absl::StatusOr<SlurmJob> seen = AskForJob(job.id);
+    if (absl::IsNotFound(seen.status()) || (seen.ok() && !IsUnderWay(*seen))) {
+      std::cout << (runs ? "stopped and saved; weft submit resumes\n" : "cancelled\n");
+      return kExitOk;
+    }
+    usleep(kPollMs * 1000);
+  }
+  return Fail(absl::UnavailableError(
+      absl::StrCat("asked Slurm job ", job.id, " to stop, but it has not ended after ",
+                   kPatienceMs / 1000, " s; weft stop --now ends it")));
+}
+
+absl::StatusOr<std::string> SlurmJobsTable(int width) {
+  ASSIGN_OR_RETURN(const SlurmAnswer answer,
+                   AskSlurm({"squeue", "--me", "--noheader", "--format=%i|%T|%r|%S|%D|%P|%k"}));
+  if (answer.exit_code != 0) {
+    return absl::UnavailableError(absl::StrCat("squeue: ", LastLines(answer.err, 1, 500)));
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const absl::string_view line : absl::StrSplit(answer.out, '\n')) {
+    const std::vector<std::string> cells = absl::StrSplit(line, absl::MaxSplits('|', kColumns - 1));
+    if (cells.size() != kColumns || !absl::StartsWith(cells[6], "weft:")) continue;
+    const std::string run(absl::StripPrefix(cells[6], "weft:"));
+    rows.push_back({cells[0], cells[1], LastStepOf(run), cells[4], cells[5],
+                    cells[3] == "N/A" ? "" : cells[3], cells[2] == "None" ? "" : cells[2], run});
+  }
+  if (rows.empty()) return "no jobs of weft's wait or run in Slurm\n";
+  const std::vector<TableColumn> columns = {{"JOB", 20},       {"STATE", 14},        {"STEP", 12},
+                                            {"NODES", 7},      {"PARTITION", 14, 6}, {"START", 19},
+                                            {"REASON", 24, 8}, {"RUN", 200, 10}};
+  return TableText(columns, rows, width);
+}
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+// Verbs for people who are on a login node while their run is on nodes of Slurm's: what `weft stop`
+// and `weft ps` do there. Speaks to people.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "launcher/slurm/slurm_job.h"
+
+namespace weft {
+
+// Slurm's job of the run folder, if it has one that is not over.
+std::optional<SlurmJob> SlurmJobOf(const std::string& run_folder);
+
+// Has the job saved and ended, or ended at once, and waits for it; one that has not begun is
+// cancelled.
+int StopSlurmJob(const SlurmJob& job, bool now);
+
+// The jobs of this user that weft has submitted, as a table. NotFound if there is no Slurm.
+absl::StatusOr<std::string> SlurmJobsTable(int width);
+
+}  // namespace weft

@@ -1,0 +1,96 @@
+#include "launcher/commands/submit_slurm.h"
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/commands.h"
+#include "launcher/hosts/ssh.h"
+#include "launcher/machine/start.h"
+#include "launcher/slurm/batch_script.h"
+#include "launcher/slurm/run_record.h"
+#include "launcher/slurm/sbatch.h"
+#include "launcher/slurm/slurm_program.h"
+#include "plan/errors.h"
+#include "plan/estimate/goodput.h"
+#include "plan/search/describe.h"
+#include "plan/search/space.h"
+#include "plan/spec/layout_text.h"
+
+namespace weft {
+namespace {
+
+std::string ScriptOf(const SlurmSubmission& submission, const PreparedJob& prepared) {
+  const JobSpec& job = prepared.file.job;
+  const std::string& there = job.hosts.remote_path;
+  std::error_code error;
+  const FaultCosts costs = FaultCostsOf(job.cluster, CheckpointBytes(QuestionOf(job)),
+                                        prepared.plan.layout.world_size());
+  return BatchScript(job, prepared.plan,
+                     {.program = there.empty() ? Beside("weft") : there + "/weft",
+                      .job_file = std::filesystem::absolute(submission.path, error).string(),
+                      .sets = submission.sets,
+                      .run_folder = prepared.paths.folder,
+                      .save_s = costs.save_s});
+}
+
+void SayHowToFollow(const SlurmSubmission& submission, const PreparedJob& prepared,
+                    const std::string& id) {
+  const std::string& folder = prepared.paths.folder;
+  const absl::StatusOr<SlurmJob> job = AskForJob(id);
+  if (job.ok() && job->reason != "None" && !job->reason.empty()) {
+    std::cout << "  " << job->state << ": " << ReasonMeaning(job->reason) << "\n";
+  }
+  std::cout << "  tail -F " << ShellWord(absl::StrCat(folder, "/logs/slurm-", id, ".log")) << "\n"
+            << "  " << submission.program << " stop " << ShellWord(folder) << "\n";
+}
+
+}  // namespace
+
+int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepared) {
+  std::cout << ScriptOf(submission, prepared);
+  return kExitOk;
+}
+
+absl::Status CheckFreeInSlurm(const PreparedJob& prepared) {
+  const std::string& folder = prepared.paths.folder;
+  for (const char* const own : {"/tmp", "/dev/shm", "/run"}) {
+    if (!IsWithin(folder, own)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("job.output_dir: ", folder,
+                     " is on this host alone; name a folder on a file system that "
+                     "all nodes mount at the same path"));
+  }
+  const std::optional<SlurmRunRecord> record = ReadSlurmRun(folder);
+  if (!record) return absl::OkStatus();
+  const absl::StatusOr<SlurmJob> job = AskForJob(record->job_id);
+  if (absl::IsNotFound(job.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(job.status());
+  if (!IsUnderWay(*job)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("run folder ", folder, ": Slurm job ", record->job_id, " has it and is ",
+                   job->state, "; wait for its end, or end it: weft stop ", ShellWord(folder)));
+}
+
+int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared,
+                  int64_t after_step) {
+  const JobSpec& job = prepared.file.job;
+  // sbatch's own log goes there, before weft runs.
+  std::error_code error;
+  std::filesystem::create_directories(prepared.paths.logs(), error);
+  const absl::StatusOr<std::string> id = CallSbatch(ScriptOf(submission, prepared), job.scheduler);
+  if (!id.ok()) return Fail(id.status());
+  const absl::Status written = WriteSlurmRun(prepared.paths.folder, {.job_id = *id});
+  if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+  std::cout << "slurm job " << *id << ": " << LayoutText(prepared.plan.layout) << ", "
+            << BytesText(prepared.plan.peak_bytes()) << " a worker\n"
+            << (after_step > 0 ? "resume: " : "run: ") << prepared.paths.folder;
+  if (after_step > 0) std::cout << " from step " << after_step;
+  std::cout << "\n";
+  SayHowToFollow(submission, prepared, *id);
+  return kExitOk;
+}
+
+}  // namespace weft

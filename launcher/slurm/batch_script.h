@@ -1,0 +1,41 @@
+// The batch script of a job: what sbatch is asked for, and how weft runs in the allocation. A
+// function of the job, its plan and the site's words alone. Pure.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "plan/search/plan.h"
+#include "plan/spec/job_spec.h"
+
+namespace weft {
+
+struct BatchWords {
+  std::string program = {};            // weft on the nodes, absolute
+  std::string job_file = {};           // absolute
+  std::vector<std::string> sets = {};  // --set
+  std::string run_folder = {};         // absolute
+  double save_s = 0;                   // what one checkpoint takes
+};
+
+std::string BatchScript(const JobSpec& job, const Plan& plan, const BatchWords& words);
+
+// The seconds before the end at which Slurm is to say so: two steps and a save twice over, the end
+// of all processes, and half a minute; a quarter of the time limit at most. Slurm may be a minute
+// early.
+int64_t NoticeSeconds(double step_s, double save_s, absl::string_view time_limit);
+
+// Seconds of Slurm's spellings of a time limit (sbatch(1), --time): 0 if it is none.
+int64_t LimitSeconds(absl::string_view time);
+
+// MiB of a node that its workers take: what the plan says of the fullest stage, the libraries, a
+// tenth for the files that are read, and half a GiB for weft itself.
+int64_t NodeMebibytes(const JobSpec& job, const Plan& plan);
+
+// The file that the batch script's own words go to; `%j` is the job's id.
+inline constexpr char kBatchLog[] = "logs/slurm-%j.log";
+// A variable that says that a batch script started this weft: it holds the job's id.
+inline constexpr char kBatchVariable[] = "WEFT_SLURM_BATCH";
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+#include "launcher/slurm/slurm_job.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace weft {
+namespace {
+
+struct Meaning {
+  absl::string_view reason;
+  absl::string_view text;
+};
+constexpr Meaning kMeanings[] = {
+    {"JobHeldUser", "it is held; let it go by `scontrol release JOBID`"},
+    {"JobHeldAdmin", "an administrator holds it; ask for its release"},
+    {"Resources", "it waits for free nodes"},
+    {"Priority", "jobs of a higher priority come first"},
+    {"Dependency", "it waits for the jobs of cluster.dependency"},
+    {"DependencyNeverSatisfied", "the jobs of cluster.dependency did not end so; cancel it"},
+    {"BeginTime", "Slurm waits a while before it starts a job again"},
+    {"PartitionTimeLimit", "cluster.time is above the partition's limit; ask for less"},
+    {"PartitionNodeLimit", "the partition has fewer nodes than cluster.nodes; ask for less"},
+    {"PartitionDown", "the partition is down; name another one by cluster.partition"},
+    {"QOSMaxJobsPerUserLimit", "cluster.qos lets no more of your jobs run at a time"},
+    {"AssocGrpCpuLimit", "the account has no CPUs left; wait, or name another cluster.account"},
+    {"ReqNodeNotAvail", "nodes that it needs are down, drained or reserved"},
+    {"Reservation", "it waits for cluster.reservation to begin"},
+};
+
+// RequeueExit has numbers and ranges: 75,80-90.
+bool Holds(absl::string_view list, int number) {
+  for (const absl::string_view range : absl::StrSplit(list, ',')) {
+    const std::pair<absl::string_view, absl::string_view> ends =
+        absl::StrSplit(range, absl::MaxSplits('-', 1));
+    int first = 0;
+    int last = 0;
+    if (!absl::SimpleAtoi(ends.first, &first)) continue;
+    if (!absl::SimpleAtoi(ends.second, &last)) last = first;
+    if (first <= number && number <= last) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+SlurmJob ParseSlurmJob(absl::string_view text) {
+  SlurmJob job;
+  std::string restarts;
+  const std::pair<absl::string_view, std::string*> fields[] = {
+      {"JobId=", &job.id},           {"JobState=", &job.state},
+      {"Reason=", &job.reason},      {"StartTime=", &job.start_time},
+      {"EndTime=", &job.end_time},   {"PreemptTime=", &job.preempt_time},
+      {"NodeList=", &job.node_list}, {"Restarts=", &restarts}};
+  for (const absl::string_view word :
+       absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty())) {
+    for (const auto& [name, member] : fields) {
+      if (member->empty() && absl::StartsWith(word, name)) {
+        *member = std::string(absl::StripPrefix(word, name));
+      }
+    }
+  }
+  if (!absl::SimpleAtoi(restarts, &job.restarts)) job.restarts = 0;
+  return job;
+}
+
+bool IsUnderWay(const SlurmJob& job) {
+  for (const char* const state :
+       {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD",
+        "SPECIAL_EXIT", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"}) {
+    if (job.state == state) return true;
+  }
+  return false;
+}
+
+std::string ReasonMeaning(absl::string_view reason) {
+  for (const Meaning& meaning : kMeanings) {
+    if (meaning.reason == reason) return absl::StrCat(reason, ": ", meaning.text);
+  }
+  return std::string(reason);
+}
+
+bool SiteRequeues(absl::string_view config, int exit_code) {
+  for (const absl::string_view line : absl::StrSplit(config, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> setting =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    if (absl::StripAsciiWhitespace(setting.first) == "RequeueExit") {
+      return Holds(absl::StripAsciiWhitespace(setting.second), exit_code);
+    }
+  }
+  return false;
+}
+
+// A job that was cancelled is COMPLETING while its processes end, and so is one that has met its
+// time limit, which its reason says.
+AfterRun AfterRunOf(const EndedRun& run, const SlurmJob& job, int idle_ends) {
+  if (!run.may_go_on || run.person_stopped) return AfterRun::kLeave;
+  const bool out_of_time = job.reason == "TimeLimit";
+  if (job.state != "RUNNING" && !out_of_time) return AfterRun::kLeave;
+  const bool taken = out_of_time || (!job.preempt_time.empty() && job.preempt_time != "None");
+  if (taken || run.progressed) return AfterRun::kRequeue;
+  return idle_ends + 1 >= kMostIdleEnds ? AfterRun::kHold : AfterRun::kRequeue;
+}
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+// Batch scripts, letter by letter; tests/slurm has a real sbatch look at the same files.
+#include "launcher/slurm/batch_script.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/job_file/job_yaml.h"
+#include "plan/search/search.h"
+#include "tests/golden/golden.h"
+
+namespace weft {
+namespace {
+
+constexpr char kTiny[] =
+    "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
+    "n_head: 4}\n"
+    "data: {format: bytes, train: [{path: /data/a}]}\n"
+    "training: {seq_len: 64, global_batch_size: 12, steps: 60}\n";
+constexpr char kLarge[] =
+    "model: {path: ../models/llama3-8b}\n"
+    "data: {format: llmc, train: [{path: /data/a.bin}]}\n"
+    "training: {seq_len: 2048, global_batch_size: 64, steps: 20000, mixed_precision: bf16}\n";
+
+struct Spec {
+  const char* name;
+  const char* model;
+  const char* cluster;  // beside the scheduler
+  std::vector<std::string> sets = {};
+};
+
+const Spec kSpecs[] = {
+    {"one_node", kTiny, "profile: cpu, slots: 2"},
+    {"three_nodes", kTiny, "profile: cpu, slots: 2, nodes: 3"},
+    {"min_max", kTiny, "profile: cpu, slots: 2, nodes: '2:3'"},
+    {"spares", kTiny, "profile: cpu, slots: 2, nodes: 2, spares: 1"},
+    {"threads", kTiny, "profile: cpu, slots: 2, threads_per_worker: 2, nodes: 2"},
+    {"site", kTiny,
+     "profile: cpu, slots: 2, nodes: 2, partition: high, account: lab, qos: normal, exclude: h3, "
+     "time: '01:00:00', dependency: singleton"},
+    {"reservation", kTiny, "profile: cpu, slots: 2, reservation: class, time: 30"},
+    {"options", kTiny,
+     "profile: cpu, slots: 1, sbatch_options: --mail-type=END --nice=10 --exclusive"},
+    {"setup", kTiny, "profile: cpu, slots: 2, setup: \"module load gcc\\nulimit -l unlimited\""},
+    {"sets",
+     kTiny,
+     "profile: cpu, slots: 2, remote_path: /sw/weft/bin",
+     {"cluster.env={A: it's}", "training.steps=10"}},
+    {"gpus", kLarge, "profile: h100x8, nodes: 2, partition: gpu, time: 2-12"},
+    {"features", kLarge,
+     "profile: h100x8, nodes: 2, partition: gpu, constraint: h100&ib, container: "
+     "apptainer exec --nv weft.sif"},
+};
+
+TEST(BatchScript, AsksForWhatTheJobNeeds) {
+  for (const Spec& spec : kSpecs) {
+    SCOPED_TRACE(spec.name);
+    const std::string yaml = std::string("job: {name: tiny, output_dir: /shared/runs}\n") +
+                             spec.model + "cluster: {scheduler: slurm, " + spec.cluster + "}\n";
+    const auto file =
+        ReadJobText(yaml, WEFT_SOURCE_DIR "/configs/jobs/job.yaml", {.check_files = false});
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto plan = FindPlan(file->job, Purpose::kEstimate);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const std::string& there = file->job.hosts.remote_path;
+    const BatchWords words{.program = (there.empty() ? "/opt/weft/bin" : there) + "/weft",
+                           .job_file = "/shared/job.yaml",
+                           .sets = spec.sets,
+                           .run_folder = "/shared/runs/" + file->job.name,
+                           .save_s = 4};
+    ExpectGolden(std::string("sbatch_") + spec.name + ".sh", BatchScript(file->job, *plan, words));
+  }
+}
+
+TEST(BatchScript, ReadsTimesAsSlurmDoes) {
+  const std::pair<const char*, int64_t> cases[] = {
+      {"60", 3600},       {"1:30", 90}, {"1:00:00", 3600}, {"2-12", 216000}, {"1-00:30", 88200},
+      {"1-1:1:1", 90061}, {"", 0},      {"a", 0},          {"1:2:3:4", 0}};
+  for (const auto& [text, seconds] : cases) EXPECT_EQ(LimitSeconds(text), seconds) << text;
+}
+
+TEST(BatchScript, IsToldOfTheEndInTime) {
+  EXPECT_EQ(NoticeSeconds(0.5, 2, ""), 45);
+  EXPECT_EQ(NoticeSeconds(30, 120, ""), 340);
+  EXPECT_EQ(NoticeSeconds(30, 120, "4"), 60) << "a quarter of the limit";
+  EXPECT_EQ(NoticeSeconds(30, 120, "0:20"), 10) << "never less";
+  EXPECT_EQ(NoticeSeconds(1e9, 1, ""), 65535) << "sbatch takes no more";
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,179 @@
+// Whatever Slurm or chance does to an allocation, the job goes on from its last saved step, with
+// the same losses, or ends because somebody has ended it; nothing is left behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/slurm/slurm_run.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr char kShortLease[] =
+    "fault_tolerance: {heartbeat_timeout_seconds: 4, steady_seconds: 1, max_restarts: 10}\n";
+
+// Steps enough for a job that something is done to: they take some milliseconds each.
+SlurmJobWords Long() {
+  return {.more = kShortLease, .steps = 400};
+}
+
+TEST_F(SlurmRun, ResumesWhenItIsRequeued) {
+  const std::map<int64_t, std::string> alone = LocalCurve(Long());
+  const std::string job = Submit(WriteJob(Long()));
+  ASSERT_TRUE(WaitForStep(30)) << Words();
+  bed_->Head("scontrol requeue " + job);
+  LetGoOn(job);
+  AwaitCompleted(job);
+  EXPECT_EQ(Curve(), alone);
+  EXPECT_EQ(bed_->JobField(job, "Restarts"), "1");
+}
+
+// Slurm's own signal comes up to a minute early, so it is what ends the first run.
+TEST_F(SlurmRun, SavesAndIsRequeuedBeforeItsTimeIsOver) {
+  SlurmJobWords words = Long();
+  words.steps = 1000000;
+  words.cluster += ", time: 2";
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(20)) << Words();
+  EXPECT_TRUE(Eventually(150, [&] {
+    SleepSeconds(0.5);
+    return bed_->JobField(job, "Restarts") == "1";
+  })) << bed_->JobField(job, "JobState");
+  const int64_t saved = LastStep();
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              HasSubstr("stopped at step " + std::to_string(saved) + ", saved"));
+  LetGoOn(job);
+  ASSERT_TRUE(WaitForStep(saved + 10)) << Words();
+  Curve();
+  EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
+}
+
+TEST_F(SlurmRun, IsPreemptedAndResumesOnFewerNodes) {
+  SlurmJobWords words = Long();
+  words.parallelism = "dp: auto, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm, partition: low";
+  words.steps = 1500;
+  SlurmJobWords local = words;
+  local.parallelism = "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  const std::map<int64_t, std::string> alone = LocalCurve(local);
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(30)) << Words();
+  EXPECT_EQ(bed_->JobField(job, "NumNodes"), "3");
+  const std::string high =
+      bed_->Head("cd " + bed_->shared() +
+                 " && sbatch --parsable -p high -N1 -c4 -o /dev/null --wrap 'exec sleep 300'");
+  EXPECT_TRUE(Eventually(40, [&] {
+    SleepSeconds(0.2);
+    return bed_->JobField(job, "Restarts") == "1";
+  })) << bed_->Head("scontrol show job");
+  const int64_t saved = LastStep();
+  EXPECT_LT(saved, words.steps) << "it was done before";
+  EXPECT_EQ(bed_->AwaitState(high, {"RUNNING"}, 30), "RUNNING");
+  LetGoOn(job);
+  ASSERT_TRUE(WaitForStep(saved + 10)) << Words();
+  EXPECT_THAT(bed_->JobField(job, "NumNodes"), AnyOf("2", "2-3"));
+  AwaitCompleted(job);
+  ExpectNear(alone);
+  Curve();  // no step was lost: each that was done again has the same loss
+}
+
+TEST_F(SlurmRun, LeavesNothingWhenItIsCancelled) {
+  SlurmJobWords words = Long();
+  words.steps = 1000000;
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(20)) << Words();
+  bed_->Head("scancel " + job);
+  EXPECT_EQ(bed_->AwaitState(job, {"CANCELLED", "PENDING"}, 30), "CANCELLED");
+  EXPECT_EQ(bed_->Head("squeue -h"), "") << "nobody has requeued it";
+}
+
+TEST_F(SlurmRun, IsStoppedFromTheHead) {
+  SlurmJobWords words = Long();
+  words.steps = 1000000;
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(20)) << Words();
+  const HostBed::Answer answer = Weft("stop " + folder());
+  EXPECT_EQ(answer.exit_code, 0) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("stopped and saved"));
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
+}
+
+TEST_F(SlurmRun, GoesOnWhateverIsKilled) {
+  const std::map<int64_t, std::string> alone = LocalCurve(Long());
+  struct Case {
+    int node;
+    const char* pattern;  // of pgrep -f
+  };
+  for (const Case& each : {
+           Case{2, "^weft-worker --generation"},
+           Case{3, "^/[^ ]*/weft agent"},
+           Case{1, "^/[^ ]*/weft agent"},
+           Case{2, "^slurmstepd: "},
+           Case{1, "^/[^ ]*/weftd "},
+       }) {
+    SCOPED_TRACE(each.pattern);
+    const std::string job = Submit(WriteJob(Long()));
+    ASSERT_TRUE(WaitForStep(25)) << Words();
+    const HostBed::Answer killed =
+        bed_->hosts().Run(each.node, std::string("kill -9 $(pgrep -f -- '") + each.pattern +
+                                         "' | head -1) && echo done");
+    EXPECT_EQ(killed.out, "done\n") << killed.err;
+    AwaitCompleted(job);
+    EXPECT_EQ(Curve(), alone);
+    EXPECT_EQ(bed_->JobField(job, "Restarts"), "0") << "it was restarted in the allocation";
+    bed_->ExpectNothingLeft();
+    bed_->hosts().Run(SlurmBed::kHead, "rm -rf " + folder());
+  }
+}
+
+// The node is lost to Slurm as well; the job goes on beside it without a requeue.
+TEST_F(SlurmRun, GoesOnWithoutANodeThatIsCutOff) {
+  SlurmJobWords words = Long();
+  words.parallelism = "dp: auto, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm";
+  words.steps = 3000;
+  SlurmJobWords local = words;
+  local.parallelism = "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  local.steps = 300;
+  const std::map<int64_t, std::string> alone = LocalCurve(local);
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(30)) << Words();
+  bed_->hosts().CutLink(3);
+  const int64_t generation = LastGeneration();
+  EXPECT_TRUE(Eventually(40, [&] {
+    SleepSeconds(0.1);
+    return LastGeneration() > generation;
+  })) << Words();
+  AwaitCompleted(job, 180);
+  EXPECT_EQ(bed_->JobField(job, "Restarts"), "0");
+  ExpectNear(alone);
+  bed_->hosts().RestoreLink(3);
+}
+
+// A job that cannot begin is queued again, and held before long.
+TEST_F(SlurmRun, IsHeldOnceItIsPoisoned) {
+  const std::string job = Submit(WriteJob(Long()));
+  ASSERT_TRUE(WaitForStep(20)) << Words();
+  // Somebody else has the run's lock from now on: each attempt ends with 75.
+  const std::unique_ptr<Child> other = bed_->hosts().Start(
+      SlurmBed::kHead,
+      {"/bin/sh", "-c",
+       "scontrol requeue " + job + "; exec flock " + folder() + "/lock sleep 300"});
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    LetGoOn(job);
+    EXPECT_TRUE(Eventually(30, [&] {
+      SleepSeconds(0.1);
+      return bed_->JobField(job, "Restarts") == std::to_string(attempt + 1);
+    })) << attempt;
+  }
+  EXPECT_EQ(bed_->AwaitState(job, {"SPECIAL_EXIT"}, 20), "SPECIAL_EXIT");
+  bed_->Head("scancel " + job);
+}
+
+}  // namespace
+}  // namespace weft

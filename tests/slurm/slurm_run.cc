@@ -1,0 +1,155 @@
+#include "tests/slurm/slurm_run.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace weft {
+namespace {
+
+const char kWeft[] = WEFT_BINARY_DIR "/bin/weft";
+constexpr double kNear = 1e-5;
+
+}  // namespace
+
+void SlurmRun::SetUp() {
+  const std::string missing = SlurmBed::Missing();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  bed_ = std::make_unique<SlurmBed>();
+}
+
+void SlurmRun::TearDown() {
+  if (bed_ == nullptr) return;
+  bed_->hosts().Run(SlurmBed::kHead, "scancel --user=root --state=PENDING; scancel --user=root");
+  bed_->ExpectNothingLeft();
+  if (HasFailure()) std::fputs((Words() + bed_->Logs()).c_str(), stderr);
+}
+
+std::string SlurmRun::folder(const std::string& name) const {
+  return bed_->shared() + "/" + name;
+}
+
+std::string SlurmRun::WriteJob(const SlurmJobWords& words) {
+  const std::string path = bed_->shared() + "/" + words.name + ".yaml";
+  std::ofstream(path)
+      << "job: {name: " << words.name << ", output_dir: " << bed_->shared() << "}\n"
+      << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
+         "n_head: 4}\n"
+      << "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
+      << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: "
+      << words.steps << ", seed: 42}\n"
+      << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
+      << "parallelism: {" << words.parallelism << "}\n"
+      << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
+      << words.more << "cluster: {profile: cpu, network: " << HostBed::kNetwork << ", "
+      << words.cluster << "}\n";
+  return path;
+}
+
+HostBed::Answer SlurmRun::Weft(const std::string& arguments) {
+  return bed_->hosts().Run(SlurmBed::kHead, std::string(kWeft) + " " + arguments);
+}
+
+std::string SlurmRun::Submit(const std::string& job, const std::string& options) {
+  const HostBed::Answer answer = Weft("submit " + job + " " + options);
+  EXPECT_EQ(answer.exit_code, 0) << answer.out << answer.err;
+  const size_t at = answer.out.find("slurm job ");
+  EXPECT_NE(at, std::string::npos) << answer.out << answer.err;
+  if (at == std::string::npos) return "";
+  return std::to_string(std::atoi(answer.out.c_str() + at + 10));
+}
+
+void SlurmRun::AwaitCompleted(const std::string& job, double timeout_s) {
+  const std::string state =
+      bed_->AwaitState(job, {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}, timeout_s);
+  EXPECT_EQ(state, "COMPLETED");
+}
+
+void SlurmRun::LetGoOn(const std::string& job) {
+  EXPECT_EQ(bed_->AwaitState(job, {"PENDING"}, 60), "PENDING");
+  // Slurm refuses while the nodes are still cleaning up behind the run before.
+  EXPECT_TRUE(Eventually(30, [&] {
+    SleepSeconds(0.2);
+    return bed_->hosts()
+               .Run(SlurmBed::kHead, "scontrol update jobid=" + job + " starttime=now")
+               .exit_code == 0;
+  }));
+}
+
+std::vector<SlurmStep> SlurmRun::Steps(const std::string& name) const {
+  std::vector<SlurmStep> steps;
+  std::istringstream text(ReadText(folder(name) + "/metrics.jsonl"));
+  for (std::string line; std::getline(text, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_discarded() || !json.contains("loss_hex")) continue;
+    steps.push_back({json.value("unix_ms", int64_t{0}), json.value("step", int64_t{0}),
+                     json.value("generation", int64_t{0}), json.value("loss", 0.0),
+                     json.value("loss_hex", std::string())});
+  }
+  return steps;
+}
+
+bool SlurmRun::WaitForStep(int64_t step, const std::string& name, double timeout_s) const {
+  return Eventually(timeout_s, [&] {
+    SleepSeconds(0.02);
+    return LastStep(name) >= step;
+  });
+}
+
+int64_t SlurmRun::LastStep(const std::string& name) const {
+  const std::vector<SlurmStep> steps = Steps(name);
+  return steps.empty() ? 0 : steps.back().step;
+}
+
+int64_t SlurmRun::LastGeneration() const {
+  const std::vector<SlurmStep> steps = Steps();
+  return steps.empty() ? 0 : steps.back().generation;
+}
+
+std::map<int64_t, std::string> SlurmRun::Curve(const std::string& name) const {
+  std::map<int64_t, std::string> curve;
+  for (const SlurmStep& step : Steps(name)) {
+    const auto [place, is_new] = curve.try_emplace(step.step, step.loss_hex);
+    EXPECT_EQ(place->second, step.loss_hex) << "step " << step.step << ", done again";
+  }
+  return curve;
+}
+
+std::map<int64_t, std::string> SlurmRun::LocalCurve(SlurmJobWords words) {
+  words.name = "local";
+  words.cluster = "slots: 6";
+  const std::unique_ptr<Child> run =
+      bed_->hosts().Start(SlurmBed::kHead, {kWeft, "run", WriteJob(words)});
+  const std::optional<Ended> ended = run->Wait(90);
+  EXPECT_TRUE(ended && ended->exit_code == 0) << run->Stdout() << run->Stderr();
+  std::map<int64_t, std::string> curve = Curve("local");
+  EXPECT_EQ(curve.size(), static_cast<size_t>(words.steps));
+  std::filesystem::remove_all(folder("local"));
+  return curve;
+}
+
+void SlurmRun::ExpectNear(const std::map<int64_t, std::string>& curve) const {
+  for (const SlurmStep& step : Steps()) {
+    const auto found = curve.find(step.step);
+    if (found == curve.end()) continue;
+    const double expected = std::strtod(found->second.c_str(), nullptr);
+    EXPECT_LE(std::abs(step.loss - expected), kNear * expected) << "step " << step.step;
+  }
+}
+
+std::string SlurmRun::Words(const std::string& name) const {
+  std::string text;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder(name) + "/logs", error)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string said = ReadText(entry.path());
+    text += "-- " + entry.path().filename().string() + "\n" +
+            said.substr(said.size() > 3000 ? said.size() - 3000 : 0) + "\n";
+  }
+  return text;
+}
+
+}  // namespace weft

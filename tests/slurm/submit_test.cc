@@ -1,0 +1,163 @@
+// From job.yaml to a job of Slurm's: its losses are those of a run without Slurm, and whatever is
+// wrong with it is said in one sentence.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+#include "launcher/slurm/node_list.h"
+#include "tests/slurm/slurm_run.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(SlurmRun, GivesTheVeryLossesOfALocalRun) {
+  const std::map<int64_t, std::string> alone = LocalCurve();
+  const std::string job = Submit(WriteJob({}));
+  AwaitCompleted(job);
+  EXPECT_EQ(Curve(), alone);
+  EXPECT_EQ(LastGeneration(), 1);
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"), HasSubstr("done: step 60 of 60"));
+}
+
+TEST_F(SlurmRun, TrainsInAnAllocationOfItsOwn) {
+  const std::map<int64_t, std::string> alone = LocalCurve();
+  const std::string job = WriteJob({});
+  const HostBed::Answer answer = bed_->hosts().Run(
+      SlurmBed::kHead, "cd " + bed_->shared() +
+                           " && salloc --quiet -N3 -c2 " WEFT_BINARY_DIR "/bin/weft run " + job);
+  EXPECT_EQ(answer.exit_code, 0) << answer.out << answer.err;
+  EXPECT_EQ(Curve(), alone);
+}
+
+TEST_F(SlurmRun, TakesTwoJobsSideBySide) {
+  const std::string first = Submit(WriteJob({}));
+  const std::string second = Submit(WriteJob({.name = "other"}));
+  AwaitCompleted(first);
+  AwaitCompleted(second);
+  EXPECT_EQ(Curve(), Curve("other"));
+  EXPECT_EQ(Curve().size(), 60U);
+}
+
+TEST_F(SlurmRun, SaysWhatIsWrongWithAJob) {
+  struct Case {
+    const char* name;
+    std::string cluster;
+    const char* said;
+  };
+  for (const Case& each : {
+           Case{"partition", "partition: fast", "cluster.partition: fast is no partition"},
+           Case{"exclude", "exclude: h9", "cluster.exclude: h9 names a node"},
+           Case{"dependency", "dependency: nonsense", "cluster.dependency: nonsense is no"},
+           Case{"feature", "constraint: gold", "cluster.constraint: gold names a feature"},
+           Case{"option", "sbatch_options: --colour", "an option that sbatch does not know"},
+           Case{"time", "time: 9-9-9", "cluster.time: 9-9-9 is no time to Slurm"},
+           Case{"reservation", "reservation: none", "cluster.reservation: none is no reservation"},
+       }) {
+    const HostBed::Answer answer =
+        Weft("submit " + WriteJob({.name = each.name,
+                                   .parallelism = "dp: auto",
+                                   .cluster = "scheduler: slurm, " + each.cluster}));
+    EXPECT_EQ(answer.exit_code, 2) << each.name << answer.out;
+    EXPECT_THAT(answer.err, HasSubstr(each.said)) << each.name;
+    EXPECT_THAT(answer.err, ::testing::StartsWith("weft: ")) << each.name;
+  }
+  const std::string job = WriteJob({});
+  const HostBed::Answer no_slurm = bed_->hosts().Run(
+      SlurmBed::kHead, "PATH=/nowhere " WEFT_BINARY_DIR "/bin/weft submit " + job);
+  EXPECT_THAT(no_slurm.err, HasSubstr("sbatch is not in PATH; submit from a login node"));
+  const HostBed::Answer not_shared = Weft("submit " + job + " --run-folder /tmp/run");
+  EXPECT_THAT(not_shared.err, HasSubstr("/tmp/run is on this host alone; name a folder"));
+  EXPECT_EQ(not_shared.exit_code, 2);
+}
+
+TEST_F(SlurmRun, SaysWhyAJobIsHeld) {
+  const HostBed::Answer answer =
+      Weft("submit " + WriteJob({.cluster = "nodes: 3, slots: 2, scheduler: slurm, sbatch_options: "
+                                            "--hold"}));
+  EXPECT_THAT(answer.out, HasSubstr("PENDING: JobHeldUser: it is held; let it go by"));
+  const HostBed::Answer again = Weft("submit " + bed_->shared() + "/tiny.yaml");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("has it and is PENDING; wait for its end, or end it"));
+}
+
+TEST_F(SlurmRun, NamesANodeWithoutWeft) {
+  const std::string job =
+      Submit(WriteJob({.cluster = "slots: 2, nodes: 3, scheduler: slurm, remote_path: /opt/none"}));
+  EXPECT_EQ(bed_->AwaitState(job, {"FAILED"}, 60), "FAILED");
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              HasSubstr("weft: host h1: /opt/none/weft is not there; install weft"));
+}
+
+TEST_F(SlurmRun, PrintsAndSubmitsNothingOfADryRun) {
+  const HostBed::Answer answer = Weft("submit " + WriteJob({}) + " --dry-run");
+  EXPECT_EQ(answer.exit_code, 0) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("#SBATCH --nodes=3\n"));
+  EXPECT_EQ(bed_->Head("squeue -h"), "");
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+}
+
+// tests/launcher/slurm writes them.
+TEST_F(SlurmRun, HasEveryGoldenScriptTakenBySbatch) {
+  bed_->Head(
+      "scontrol create reservation reservationname=class starttime=now duration=60 "
+      "users=root nodes=h1");
+  int scripts = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/tests/golden")) {
+    const std::string name = entry.path().filename();
+    if (name.rfind("sbatch_", 0) != 0) continue;
+    ++scripts;
+    const HostBed::Answer answer =
+        bed_->hosts().Run(SlurmBed::kHead, "sbatch --test-only " + entry.path().string());
+    EXPECT_EQ(answer.exit_code, 0) << name << ": " << answer.err;
+    EXPECT_THAT(answer.err, HasSubstr("to start at")) << name;
+  }
+  EXPECT_EQ(scripts, 12);
+}
+
+// Slurm itself is the oracle: what it expands is expanded in the same way.
+TEST_F(SlurmRun, ReadsNodeListsAsScontrolDoes) {
+  std::mt19937 random(7);
+  const auto number = [&](int most) {
+    return static_cast<int>(random() % static_cast<unsigned>(most));
+  };
+  std::string script, texts;
+  std::vector<std::string> lists;
+  for (int i = 0; i < 300; ++i) {
+    std::string list;
+    const int names = 1 + number(3);
+    for (int name = 0; name < names; ++name) {
+      if (name > 0) list += ",";
+      list += std::string(1, static_cast<char>('a' + number(26)));
+      const int brackets = 1 + number(2);
+      for (int bracket = 0; bracket < brackets; ++bracket) {
+        if (bracket > 0 && number(2) > 0) list += "-x";
+        list += "[";
+        const int ranges = 1 + number(3);
+        for (int range = 0; range < ranges; ++range) {
+          const int begin = number(120);
+          const std::string zeros(static_cast<size_t>(number(3)), '0');
+          list += (range > 0 ? "," : "") + zeros + std::to_string(begin);
+          if (number(2) > 0) list += "-" + zeros + std::to_string(begin + number(12));
+        }
+        list += "]";
+      }
+    }
+    lists.push_back(list);
+    script += "scontrol show hostnames '" + list + "'; echo =; ";
+  }
+  std::istringstream answers(bed_->hosts().Run(SlurmBed::kHead, script).out);
+  for (const std::string& list : lists) {
+    std::vector<std::string> theirs;
+    for (std::string line; std::getline(answers, line) && line != "=";) theirs.push_back(line);
+    const auto ours = ExpandNodeList(list);
+    ASSERT_TRUE(ours.ok()) << ours.status();
+    EXPECT_EQ(ours.value_or(std::vector<std::string>()), theirs) << list;
+  }
+}
+
+}  // namespace
+}  // namespace weft
