@@ -87,9 +87,10 @@ BackendStatus Decide(const CommOptions& options, const DeviceFacts& own, Decisio
   return options.relay->Send(kDecisionTopic, nullptr, 0, decision, sizeof(*decision));
 }
 
-BackendStatus Agree(const CommOptions& options, Decision* decision) {
+BackendStatus Agree(const CommOptions& options, const Queue& queue, Decision* decision) {
   DeviceFacts own;
   if (BackendStatus s = OwnFacts(&own); !s.ok()) return s;
+  own.is_the_only_one = queue.is_of_only_device;
   if (options.rank == 0) {
     if (BackendStatus s = Decide(options, own, decision); !s.ok()) return s;
     return decision->choice.status;
@@ -124,14 +125,22 @@ TransportChoice ChooseTransport(TransportKind asked, const std::vector<DeviceFac
   std::map<std::pair<std::string, std::string>, size_t> holders;
   std::set<std::string> hosts;
   std::string shared;
+  bool is_meant = true;  // that they share it
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     hosts.insert(ranks[rank].host);
     const auto [holder, is_new] = holders.insert({{ranks[rank].host, ranks[rank].device}, rank});
     if (is_new || !shared.empty()) continue;
     shared = "ranks " + std::to_string(holder->second) + " and " + std::to_string(rank) +
              " share a device";
+    is_meant = !ranks[holder->second].is_the_only_one && !ranks[rank].is_the_only_one;
   }
   const auto count = std::to_string(ranks.size());
+  if (asked == TransportKind::kAuto && !is_meant) {
+    return Refused(Failure(kFailedPrecondition,
+                           "%s, the only one that each sees; start at most as many workers on a "
+                           "host as it has devices, or let each see another one",
+                           shared.c_str()));
+  }
   if (asked == TransportKind::kNccl) return Nccl(ranks, "asked for");
   if (asked == TransportKind::kLocal || (asked == TransportKind::kAuto && !shared.empty())) {
     if (hosts.size() == 1) {
@@ -152,7 +161,7 @@ BackendStatus OpenCudaComm(const CommOptions& options, const Queue& queue,
                            std::unique_ptr<Comm>* comm) {
   Decision decision;
   if (options.relay != nullptr) {
-    if (BackendStatus s = Agree(options, &decision); !s.ok()) return s;
+    if (BackendStatus s = Agree(options, queue, &decision); !s.ok()) return s;
   } else if (options.transport == TransportKind::kNccl) {
     return Failure(kInvalidArgument,
                    "NCCL needs an id that the coordinator carries; only training has one");

@@ -17,6 +17,8 @@ struct DeviceFacts {
   // PCI bus id, by which NCCL (to 2.29) tells devices apart: parts of one (MIG), whose UUIDs
   // differ, are one device to it.
   char device[40] = {};
+  // Whether the rank has it only because it sees no other (Queue::is_of_only_device).
+  bool is_the_only_one = false;
   char nccl_problem[256] = {};  // why NCCL cannot be used there; empty: it can
 };
 
