@@ -12,6 +12,10 @@ grep -q "steps; $3" "$folder/table" || {
   echo "run_test.sh: the ranks were not reached by $3"
   exit 1
 }
+if grep -q "begin in any order" "$folder/table"; then
+  echo "run_test.sh: the worker did not ask NCCL for the order of calls"
+  exit 1
+fi
 grep -q "products timed *passed" "$folder/table" || {
   echo "run_test.sh: the job with timed products did not pass"
   exit 1

@@ -77,6 +77,25 @@ TEST(TransportChoice, TellsDevicesApartAsNcclDoes) {
   ASSERT_TRUE(OwnFacts(&facts).ok());
   EXPECT_STREQ(facts.device, "00000000:01:00.0");
   EXPECT_STREQ(facts.nccl_problem, "");
+  EXPECT_EQ(facts.nccl_version, 22809);
+  EXPECT_STRNE(facts.host_name, "");
+}
+
+TEST(TransportChoice, RefusesHostsWithDifferentVersionsOfNcclByName) {
+  std::vector<DeviceFacts> ranks = Ranks("h1:a h1:b h2:a");
+  for (DeviceFacts& facts : ranks) {
+    facts.nccl_version = facts.host[1] == '2' ? 22703 : 22809;
+    std::snprintf(facts.host_name, sizeof(facts.host_name), "node%c", facts.host[1]);
+  }
+  const TransportChoice choice = ChooseTransport(TransportKind::kAuto, ranks);
+  EXPECT_EQ(choice.status.code, kFailedPreconditionCode);
+  EXPECT_THAT(choice.status.text,
+              HasSubstr("rank 0 on node1 has NCCL 2.28.9, rank 2 on node2 has 2.27.3; install"));
+  ranks.pop_back();
+  EXPECT_TRUE(ChooseTransport(TransportKind::kAuto, ranks).status.ok());
+  // Ranks that do without NCCL need not agree.
+  ranks[1].nccl_version = 0;
+  EXPECT_TRUE(ChooseTransport(TransportKind::kLocal, ranks).status.ok());
 }
 
 // Whoever starts a rank may leave it one device to see, which is 0 there.

@@ -84,8 +84,7 @@ const char* Versions() {
     const auto rest = text.size() - static_cast<size_t>(at);
     const NcclLibrary* nccl = nullptr;
     if (LoadNccl(&nccl).ok()) {
-      std::snprintf(text.data() + at, rest, "NCCL %d.%d.%d", nccl->version / 10000,
-                    nccl->version / 100 % 100, nccl->version % 100);
+      std::snprintf(text.data() + at, rest, "NCCL %s", NcclVersionText(nccl->version).c_str());
     } else {
       std::snprintf(text.data() + at, rest, "no NCCL");
     }

@@ -32,7 +32,6 @@ struct Decision {
 };
 static_assert(std::is_trivially_copyable_v<Decision> && std::is_trivially_copyable_v<DeviceFacts>);
 
-// Does not take the host's name: containers on one host have several.
 void NameHost(char (&name)[48]) {
   std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re");
   const bool read = file != nullptr && std::fscanf(file, "%47s", name) == 1;
@@ -57,6 +56,15 @@ TransportChoice Nccl(const std::vector<DeviceFacts>& ranks, const std::string& w
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank].nccl_problem[0] == '\0') continue;
     return Refused(Failure(kFailedPrecondition, "rank %zu: %s", rank, ranks[rank].nccl_problem));
+  }
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].nccl_version == ranks[0].nccl_version) continue;
+    return Refused(Failure(kFailedPrecondition,
+                           "rank 0 on %s has NCCL %s, rank %zu on %s has %s; install the same on "
+                           "all hosts, or name its folder in LD_LIBRARY_PATH",
+                           ranks[0].host_name, NcclVersionText(ranks[0].nccl_version).c_str(), rank,
+                           ranks[rank].host_name,
+                           NcclVersionText(ranks[rank].nccl_version).c_str()));
   }
   return Chosen(TransportKind::kNccl, why);
 }
@@ -109,6 +117,7 @@ BackendStatus Agree(const CommOptions& options, const Queue& queue, Decision* de
 
 BackendStatus OwnFacts(DeviceFacts* facts) {
   NameHost(facts->host);
+  gethostname(facts->host_name, sizeof(facts->host_name) - 1);
   int index = 0;
   if (auto s = FromCuda(cudaGetDevice(&index), "cudaGetDevice"); !s.ok()) return s;
   const cudaError_t code =
@@ -116,6 +125,7 @@ BackendStatus OwnFacts(DeviceFacts* facts) {
   if (auto s = FromCuda(code, "cudaDeviceGetPCIBusId"); !s.ok()) return s;
   const NcclLibrary* nccl = nullptr;
   const BackendStatus loaded = LoadNccl(&nccl);
+  if (loaded.ok()) facts->nccl_version = nccl->version;
   std::snprintf(facts->nccl_problem, sizeof(facts->nccl_problem), "%s",
                 loaded.ok() ? "" : loaded.text);
   return {};
