@@ -7,7 +7,13 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/emulated_run.sh"
 CopyPrograms emulated "$1" "$2"
 if [[ $3 == NCCL ]]; then export WEFT_EMULATED_DEVICES=own; fi
-bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder" | tee "$folder/table"
+OUT=$folder/results bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder" | tee "$folder/table"
+for file in ./output.txt ./left_alone/run/metrics.jsonl ./killed/out; do
+  tar -tzf "$folder/results/check.tar.gz" | grep -qx "$file" || {
+    echo "run_test.sh: the archive lacks $file"
+    exit 1
+  }
+done
 grep -q "steps; $3" "$folder/table" || {
   echo "run_test.sh: the ranks were not reached by $3"
   exit 1
