@@ -6,11 +6,13 @@
 #include <string>
 
 #include "process/version.h"
+#include "worker/backend/library_environment.h"
 #include "worker/probe/probe.h"
 #include "worker/process/inference_session.h"
 #include "worker/process/session.h"
 
 int main(int argc, char** argv) {
+  weft::AskForLaunchOrder();  // before there are threads
   CLI::App app{"weft-worker: computes one rank of a job"};
   weft::SessionOptions options;
   bool version = false;

@@ -3,15 +3,26 @@
 # of the time, and the rate at which it moves bytes of device memory (what norms and updates are
 # judged by). First a table of what the device can do, by `weft calibrate`: the rate of a stream is
 # what these rates are to be compared with. Runs from the folder that deploy/bundle.sh made.
-#   bash kernels.sh [MODEL] [STEPS]      default: gpt2-124m in bf16, 120 steps
+#   bash kernels.sh [MODEL] [STEPS]      default: gpt2-124m in bf16, as many steps as it takes
 # Kernels are counted from the 30,000th on, when products have chosen their algorithms: the steps
-# must have 31,500.
+# must have 31,500. The run is ended with the last of these, without its checkpoint.
+# OUT=FOLDER in the environment: what is printed and ncu's report are packed into
+# FOLDER/kernels.tar.gz, however the script ends.
 # Exit code 1: nothing was measured; 2: wrong call; 77: no device here.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/host_libraries.sh"
 . "$here/models.sh"
-model=${1:-gpt2-124m} steps=${2:-120}
+
+# StepsOf FAMILY VOCABULARY WIDTH BLOCKS HEADS KV_HEADS FFN T MICRO_BATCH MICROBATCHES: of which a
+# block has 20 kernels a microbatch at least, forward and backward.
+StepsOf() {
+  echo $((31500 / (20 * $4 * ${10}) + 2))
+}
+
+model=${1:-gpt2-124m}
+# shellcheck disable=SC2086
+steps=${2:-$(StepsOf ${shapes[$model]:-0 0 0 1 0 0 0 0 0 1})}
 if [[ -z ${shapes[$model]:-} || ! $steps =~ ^[1-9][0-9]*$ ]]; then
   echo "kernels: usage: kernels.sh [MODEL] [STEPS], MODEL one of ${models[*]}" >&2
   exit 2
@@ -19,7 +30,12 @@ fi
 ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | tail -1)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-kernels-XXXXXX")
-trap 'rm -rf "$work"' EXIT
+Leave() {
+  PackResults kernels "$work"
+  rm -rf "$work"
+}
+trap Leave EXIT
+KeepOutput "$work"
 UnpackBundle "$work"
 UseLibraries "$work" || exit 1
 if ! nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.limit --format=csv,noheader; then
@@ -38,15 +54,15 @@ WriteCluster "$work"
 WriteTokens "$work"
 # shellcheck disable=SC2086
 WriteJob "$work" "$work/$model" bf16 "$steps" ${shapes[$model]}
+echo 'fault_tolerance: {max_restarts: 0}' >>"$work/$model/job.yaml"  # ncu ends the worker
 own_libraries=$LD_LIBRARY_PATH
 LD_LIBRARY_PATH=$host_library_path timeout -k 5 300 "$ncu" --target-processes all \
-  --clock-control none --cache-control none --launch-skip 30000 --launch-count 1500 \
+  --clock-control none --cache-control none --launch-skip 30000 --launch-count 1500 --kill yes \
   --metrics gpu__time_duration.sum,dram__bytes.sum --csv --print-units base \
   --log-file "$work/ncu.csv" env LD_LIBRARY_PATH="$own_libraries" \
-  "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/out" 2>&1 ||
-  echo "kernels: $(Cause "$work/out")"
+  "$weft_bin/weft" run "$work/$model/job.yaml" >"$work/out" 2>&1
 if [[ ! -s $work/ncu.csv ]]; then
-  echo "kernels: ncu wrote no report"
+  echo "kernels: ncu wrote no report: $(Cause "$work/out")"
   exit 1
 fi
 python3 - "$work/ncu.csv" <<'PY'

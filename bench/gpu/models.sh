@@ -3,6 +3,8 @@
 
 # The vocabulary of GPT-2 is padded to a multiple of 64, as llm.c and nanoGPT have it: rows of 50,257
 # elements are not aligned for tensor cores. Llama's tables are tied, as those of Llama 3.2.
+# llama-8b-width has the layers of Llama 3.1 8B, but 20 of 32: with 16 bytes of states a parameter
+# one H200 holds those.
 # name: family vocabulary width blocks heads kv_heads ffn T micro-batch microbatches
 declare -A shapes=(
   [gpt2-124m-1k]="gpt2 50304 768 12 12 12 3072 1024 1 1"
@@ -12,8 +14,9 @@ declare -A shapes=(
   [gpt2-1558m]="gpt2 50304 1600 48 25 25 6400 1024 8 8"
   [llama-1b]="llama 128256 2048 16 32 8 8192 4096 4 4"
   [llama-3b]="llama 128256 3072 28 24 8 8192 4096 2 8"
+  [llama-8b-width]="llama 128256 4096 20 32 8 14336 4096 1 8"
 )
-models=(gpt2-124m-1k gpt2-124m gpt2-350m gpt2-774m gpt2-1558m llama-1b llama-3b)
+models=(gpt2-124m-1k gpt2-124m gpt2-350m gpt2-774m gpt2-1558m llama-1b llama-3b llama-8b-width)
 
 # WriteCluster FOLDER: cluster.yaml, the profile of an H200 with the memory of the device that is
 # here. The bundle is unpacked there.

@@ -3,13 +3,15 @@
 # on the same model and batch in the same minutes where it can be imported: eager and compiled, with
 # its fused attention. Runs from the folder that deploy/bundle.sh made (there: bench.sh).
 #   bash bench.sh [--logs FOLDER] [PRECISION] [MODEL...]      default: bf16, all models
-# PRECISION: bf16, fp32. --logs keeps each run's output, log and metrics in FOLDER.
+# PRECISION: bf16, fp8, fp32; PyTorch's row beside fp8 is of bf16. --logs keeps each run's output, log and metrics in FOLDER.
+# OUT=FOLDER in the environment: what is printed and those logs are packed into FOLDER/bench.tar.gz,
+# however the script ends.
 # WEFT_ATTENTION=own or cudnn in the environment: only weft's own attention kernels, or only cuDNN's;
 # by default cuDNN where it serves. Beneath each row: by what it was computed.
 # Models whose steps are short are trained with CUDA graphs too (rows "graphs").
 # MFU: tokens/s x (6 N + 12 L q T) over the device's dense peak of that precision, where N counts
-# matrix parameters with the head, L blocks, q = heads x head size, T the sequence. For bf16 the
-# peak is 989.5 TFLOP/s, for fp32 67 TFLOP/s (H100 and H200 SXM). Tokens/s: median over steps 6 and
+# matrix parameters with the head, L blocks, q = heads x head size, T the sequence. For bf16 and
+# fp8 the peak is 989.5 TFLOP/s, for fp32 67 TFLOP/s (H100 and H200 SXM). Tokens/s: median over steps 6 and
 # later.
 # Exit code 0: every row was measured; 1: one failed; 2: wrong call; 77: no device here.
 set -uo pipefail
@@ -34,21 +36,26 @@ while (($# > 0)); do
       logs=$2
       shift
       ;;
-    bf16 | fp32) precision=$1 ;;
+    bf16 | fp8 | fp32) precision=$1 ;;
     -*) Refuse "$1 is unknown; use --logs FOLDER" ;;
     *) break ;;
   esac
   shift
 done
 for model in "$@"; do
-  [[ -n ${shapes[$model]:-} ]] || Refuse "$model is unknown; use bf16 or fp32, then some of ${models[*]}"
+  [[ -n ${shapes[$model]:-} ]] || Refuse "$model is unknown; use bf16, fp8 or fp32, then some of ${models[*]}"
 done
 (($# > 0)) && models=("$@")
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-bench-XXXXXX")
-trap 'rm -rf "$work"' EXIT
 logs=${logs:-$work/logs}
+Leave() {
+  PackResults bench "$logs"
+  rm -rf "$work"
+}
+trap Leave EXIT
 mkdir -p "$logs" || exit 2
+KeepOutput "$logs"
 UnpackBundle "$work"
 UseLibraries "$work" || exit 1
 if ! nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.limit --format=csv,noheader; then
@@ -73,9 +80,10 @@ Failed() {
 
 # PyTorch finds its libraries as it does without the bundle's before them.
 Baseline() {
-  local model=$1 shape=$2 log=$logs/$1-$precision-torch code
+  local model=$1 shape=$2 log=$logs/$1-$precision-torch code type=$precision
+  [[ $type == fp8 ]] && type=bf16
   LD_LIBRARY_PATH=$host_library_path timeout -k 5 300 \
-    python3 "$here/torch_baseline.py" "$model" "$precision" "$shape" 2>"$log"
+    python3 "$here/torch_baseline.py" "$model" "$type" "$shape" 2>"$log"
   code=$?
   case $code in
     0) ;;

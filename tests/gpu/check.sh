@@ -4,6 +4,7 @@
 # row says SKIPPED and why.
 #   bash check.sh            all
 #   bash check.sh --keep     leaves the working folder
+#   OUT=FOLDER bash check.sh packs what is printed and all logs into FOLDER/check.tar.gz, however it ends
 #   bash check.sh --processes FOLDER     only the rows of several processes, with the programs of
 #                            FOLDER and a job a hundredth the size: for the emulated device
 #   bash check.sh --device FOLDER        only the row of the device
@@ -36,9 +37,11 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/weft-check-XXXXXX")
 rows=()
 failed=0
 Leave() {
+  PackResults check "$work"
   if $keep || ((failed)); then echo "check: logs are in $work"; else rm -rf "$work"; fi
 }
 trap Leave EXIT
+KeepOutput "$work"
 
 # Within SECONDS COMMAND...: ended after that many, or when eight minutes have passed in all.
 ends_at=$((SECONDS + 470))
@@ -337,8 +340,8 @@ Device "$(head -1 <<<"$device")" || exit 1
 [[ ${1:-} == --device ]] && exit 0
 cat "$here/VERSION"
 GoogleTests "operations" 120 gpu_test --gtest_filter='-*CudnnAttention*'
-GoogleTests "attention by cuDNN" 60 gpu_test --gtest_filter='*CudnnAttention*-*OverDocuments*'
-GoogleTests "the same over documents" 90 gpu_test --gtest_filter='*CudnnAttention*OverDocuments*'
+GoogleTests "attention by cuDNN" 120 gpu_test --gtest_filter='*CudnnAttention*-*OverDocuments*'
+GoogleTests "the same over documents" 120 gpu_test --gtest_filter='*CudnnAttention*OverDocuments*'
 GoogleTests "NCCL, one rank" 60 gpu_layouts_test --gtest_filter='NcclOfOneRank.*'
 GoogleTests "layouts, ranks as threads" 180 gpu_layouts_test --gtest_filter='-NcclOfOneRank.*'
 LeftAlone

@@ -1,6 +1,27 @@
 # shellcheck shell=bash
 # Sourced by check.sh, bench.sh and kernels.sh, which lie beside it: unpacks the bundle, finds the
-# CUDA libraries of this host, and says why a run has failed.
+# CUDA libraries of this host, says why a run has failed, and packs what a script leaves.
+
+# KeepOutput FOLDER: where $OUT names a folder, what is printed from now on goes to FOLDER/output.txt
+# too. A script that is told to end does so by its EXIT trap.
+KeepOutput() {
+  trap 'exit 143' TERM INT HUP
+  [[ -n ${OUT:-} ]] || return 0
+  exec {printed}>&1
+  exec > >(trap '' TERM INT HUP; exec tee "$1/output.txt") 2>&1  # it ends last
+  tee_process=$!
+}
+
+# PackResults NAME FOLDER: what FOLDER holds, but programs and what can be made again, becomes
+# $OUT/NAME.tar.gz; for EXIT traps, so that it is there however the script ends.
+PackResults() {
+  [[ -n ${OUT:-} ]] || return 0
+  exec 1>&"$printed" 2>&"$printed"
+  wait "$tee_process" 2>/dev/null
+  mkdir -p "$OUT" && tar -C "$2" --exclude=./weft --exclude=./bin --exclude='*/checkpoint' \
+    --exclude='*.safetensors' --exclude=./tokens.bin -czf "$OUT/$1.tar.gz" . &&
+    echo "logs and results are in $OUT/$1.tar.gz"
+}
 
 # UnpackBundle FOLDER: sets $weft_bin.
 UnpackBundle() {

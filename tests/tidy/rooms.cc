@@ -54,7 +54,10 @@ std::vector<Room> WorkerRooms() {
         "worker/probe"},
        absl,
        {}},
-      {"worker", {"process", "worker/process", "worker/probe"}, {}, {{"main", {"grpc", "cli"}}}},
+      {"worker",
+       {"process", "worker/backend", "worker/process", "worker/probe"},
+       {},
+       {{"main", {"grpc", "cli"}}}},
   };
 }
 

@@ -65,4 +65,9 @@ std::vector<std::string> SettleLibraryEnvironment() {
   return notes;
 }
 
+void AskForLaunchOrder() {
+  constexpr int kKeepWhatIsSet = 0;
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", kKeepWhatIsSet);
+}
+
 }  // namespace weft

@@ -2,6 +2,7 @@
 // fake_nccl.cc.
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -12,6 +13,14 @@
 
 namespace weft {
 namespace {
+
+// The worker's main asks NCCL for the order of calls, before all else; here nobody does but this.
+class AsksForOrder final : public ::testing::Environment {
+ public:
+  void SetUp() override { setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/1); }
+};
+const ::testing::Environment* const kAsksForOrder =
+    ::testing::AddGlobalTestEnvironment(new AsksForOrder);
 
 // Streams outlive their Comms, which a test owns.
 cudaStream_t NewStream() {

@@ -420,6 +420,7 @@ class NcclWatchTest : public ::testing::Test {
   void QueueOne() {
     Call call;
     ASSERT_TRUE(calls_.Begin("all-reduce", -1, &call).ok());
+    ASSERT_TRUE(watch_->MarkBeginning(call, 0, &stream_).ok());
     stream_.holds = 1;
     ASSERT_TRUE(watch_->Queued(call, 0, &stream_, nullptr, {1}).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until all who look have looked
@@ -459,6 +460,17 @@ TEST_F(NcclWatchTest, WakesUpForTheFirstCallAfterAPause) {
   EXPECT_EQ(WaitForFailure().code, kDeadlineExceeded);
 }
 
+// The device has more to compute before the call than the call may take.
+TEST_F(NcclWatchTest, CountsACallsTimeFromWhenTheDeviceComesToIt) {
+  Begin({});
+  stream_.holds = 1;
+  QueueOne();
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));  // four times what it may take
+  EXPECT_TRUE(watch_->failure().ok()) << watch_->failure().text;
+  stream_.holds = 0;
+  EXPECT_TRUE(watch_->Drain().ok());
+}
+
 TEST_F(NcclWatchTest, NamesACallThoughItsOwnLookAtTheDeviceDoesNotComeBack) {
   const std::chrono::milliseconds often(1);
   Begin({.due = often, .idle = often, .patience = std::chrono::milliseconds(50)});
@@ -467,6 +479,16 @@ TEST_F(NcclWatchTest, NamesACallThoughItsOwnLookAtTheDeviceDoesNotComeBack) {
   const BackendStatus s = WaitForFailure();
   EXPECT_EQ(s.code, kDeadlineExceeded);
   EXPECT_THAT(s.text, HasSubstr("all-reduce (call 1 of rank 0): not "));
+}
+
+// The host has no room for more behind what is computed: the look at the beginning stays away.
+TEST_F(NcclWatchTest, NamesACallThoughItsLookAtTheBeginningDoesNotComeBack) {
+  const std::chrono::milliseconds often(1);
+  Begin({.due = often, .idle = often, .patience = std::chrono::milliseconds(50)});
+  stream_.holds = 1;
+  QueueOne();
+  stream_.is_full = true;
+  EXPECT_EQ(WaitForFailure().code, kDeadlineExceeded);
 }
 
 TEST(Nccl, OpeningEndsByItsOwnDeadlineWhereARankDoesNotCome) {

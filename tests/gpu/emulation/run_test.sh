@@ -7,11 +7,21 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/emulated_run.sh"
 CopyPrograms emulated "$1" "$2"
 if [[ $3 == NCCL ]]; then export WEFT_EMULATED_DEVICES=own; fi
-bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder" | tee "$folder/table"
+OUT=$folder/results bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder" | tee "$folder/table"
+for file in ./output.txt ./left_alone/run/metrics.jsonl ./killed/out; do
+  tar -tzf "$folder/results/check.tar.gz" | grep -qx "$file" || {
+    echo "run_test.sh: the archive lacks $file"
+    exit 1
+  }
+done
 grep -q "steps; $3" "$folder/table" || {
   echo "run_test.sh: the ranks were not reached by $3"
   exit 1
 }
+if grep -q "begin in any order" "$folder/table"; then
+  echo "run_test.sh: the worker did not ask NCCL for the order of calls"
+  exit 1
+fi
 grep -q "products timed *passed" "$folder/table" || {
   echo "run_test.sh: the job with timed products did not pass"
   exit 1

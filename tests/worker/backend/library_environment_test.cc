@@ -67,5 +67,16 @@ TEST_F(InAnEnvironment, TakesKernelsThatThereAreAndNoOthers) {
   EXPECT_STREQ(std::getenv("OPENBLAS_CORETYPE"), "Sandybridge");
 }
 
+TEST(NcclEnvironment, AsksForTheOrderOfCallsUnlessAPersonSaysOtherwise) {
+  constexpr char kOrder[] = "NCCL_LAUNCH_ORDER_IMPLICIT";
+  unsetenv(kOrder);
+  AskForLaunchOrder();
+  EXPECT_STREQ(std::getenv(kOrder), "1");
+  setenv(kOrder, "0", /*overwrite=*/1);
+  AskForLaunchOrder();
+  EXPECT_STREQ(std::getenv(kOrder), "0");
+  unsetenv(kOrder);
+}
+
 }  // namespace
 }  // namespace weft

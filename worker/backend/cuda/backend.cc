@@ -46,19 +46,8 @@ BackendStatus DescribeDevice(int local_index, DeviceDescription* description) {
 }
 
 BackendStatus OpenDevice(const DeviceOptions* options, Device** device) {
-  int count = 0;
-  if (const BackendStatus s = DeviceCount(&count); !s.ok()) return s;
-  if (count == 0) return FromCuda(cudaErrorNoDevice, "opening a device");
-  DeviceOptions own = *options;
-  if (own.share_devices) own.local_index %= count;
-  if (own.local_index < 0 || own.local_index >= count) {
-    return Failure(kInvalidArgument,
-                   "cuda device %d does not exist; this host has %d: start at most as many workers "
-                   "on it",
-                   own.local_index, count);
-  }
   std::unique_ptr<Device> opened;
-  if (const BackendStatus s = OpenCudaDevice(own, &opened); !s.ok()) return s;
+  if (const BackendStatus s = OpenCudaDevice(*options, &opened); !s.ok()) return s;
   *device = opened.release();
   return {};
 }
@@ -95,8 +84,7 @@ const char* Versions() {
     const auto rest = text.size() - static_cast<size_t>(at);
     const NcclLibrary* nccl = nullptr;
     if (LoadNccl(&nccl).ok()) {
-      std::snprintf(text.data() + at, rest, "NCCL %d.%d.%d", nccl->version / 10000,
-                    nccl->version / 100 % 100, nccl->version % 100);
+      std::snprintf(text.data() + at, rest, "NCCL %s", NcclVersionText(nccl->version).c_str());
     } else {
       std::snprintf(text.data() + at, rest, "no NCCL");
     }

@@ -43,7 +43,6 @@ bool IsLinear(const GemmCall& call) {
 // Each operation asks operands.h first whether its operands fit together.
 class CudaDevice final : public Device {
  public:
-  CudaDevice() = default;
   ~CudaDevice() override {
     graphs_.reset();
     gemm_.reset();
@@ -56,13 +55,14 @@ class CudaDevice final : public Device {
     if (queue_.stream != nullptr) cudaStreamDestroy(queue_.stream);
   }
 
-  BackendStatus Open(const DeviceOptions& options) {
+  BackendStatus Open(const DeviceOptions& options, int index) {
+    queue_.is_of_only_device = !options.share_devices && index != options.local_index;
     queue_.scratch_bytes = kScratchBytes;
     const struct {
       const char* what;
       cudaError_t code;
     } steps[] = {
-        {"cudaSetDevice", cudaSetDevice(options.local_index)},
+        {"cudaSetDevice", cudaSetDevice(index)},
         {"making a stream", cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking)},
         {"allocating scratch memory",
          cudaMalloc(&queue_.scratch, static_cast<size_t>(kScratchBytes))},
@@ -466,9 +466,27 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
+BackendStatus ChooseDevice(const DeviceOptions& options, int count, int* index) {
+  if (count == 0) return FromCuda(cudaErrorNoDevice, "opening a device");
+  *index = options.local_index;
+  if (count == 1) *index = 0;
+  if (options.share_devices) *index %= count;
+  if (*index >= 0 && *index < count) return {};
+  return Failure(kInvalidArgument,
+                 "cuda device %d does not exist; this host has %d: start at most as many workers "
+                 "on it",
+                 *index, count);
+}
+
 BackendStatus OpenCudaDevice(const DeviceOptions& options, std::unique_ptr<Device>* device) {
+  int count = 0;
+  if (BackendStatus s = FromCuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount"); !s.ok()) {
+    return s;
+  }
+  int index = 0;
+  if (BackendStatus s = ChooseDevice(options, count, &index); !s.ok()) return s;
   auto opened = std::make_unique<CudaDevice>();
-  if (BackendStatus s = opened->Open(options); !s.ok()) return s;
+  if (BackendStatus s = opened->Open(options, index); !s.ok()) return s;
   *device = std::move(opened);
   return {};
 }

@@ -44,6 +44,21 @@ struct Piece {
   int64_t bytes = 0;
 };
 
+ncclConfig_t Config() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.splitShare = 1;  // that of a world says whether what is split from it shares
+  return config;
+}
+
+// All ranks of a world but `rank`.
+std::vector<int> Others(int world_size, int rank) {
+  std::vector<int> ranks(static_cast<size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::erase(ranks, rank);
+  return ranks;
+}
+
 class NcclComm final : public Comm {
  public:
   NcclComm(const CommOptions& options, const NcclLibrary& nccl, const Queue& queue)
@@ -69,12 +84,12 @@ class NcclComm final : public Comm {
 
   BackendStatus Open(const NcclIds& ids, const char* why) {
     ids_ = ids;
-    std::snprintf(description_, sizeof(description_), "NCCL %d.%d.%d%s: %s", nccl_.version / 10000,
-                  nccl_.version / 100 % 100, nccl_.version % 100,
-                  rank_order_ ? ", sums in rank order" : "", why);
+    std::snprintf(description_, sizeof(description_), "NCCL %s%s%s: %s",
+                  NcclVersionText(nccl_.version).c_str(), rank_order_ ? ", sums in rank order" : "",
+                  starts_calls_ && !nccl_.keeps_order ? ", kernels begin in any order" : "", why);
     if (BackendStatus s = Allocate(); !s.ok()) return s;
     if (BackendStatus s = watch_.Start(); !s.ok()) return s;
-    world_peers_ = Others(world_size_);
+    world_peers_ = Others(world_size_, rank_);
     return OpenWorld(GroupUse::kBlocking);
   }
 
@@ -171,6 +186,7 @@ class NcclComm final : public Comm {
       const int64_t part = size * static_cast<int64_t>(sizeof(double));
       const auto own = static_cast<size_t>(part * ranks.position);
       std::copy_n(values + at, size, host_);
+      if (BackendStatus s = Mark(call, main_); !s.ok()) return s;
       Note(cudaMemcpyAsync(main_.staging + own, host_, static_cast<size_t>(part),
                            cudaMemcpyHostToDevice, queue_.stream),
            call.name);
@@ -204,6 +220,7 @@ class NcclComm final : public Comm {
       peers.push_back(transfer.peer);
     }
     if (pieces.empty()) return {};
+    if (BackendStatus s = Mark(call, main_); !s.ok()) return s;
     if (BackendStatus s = Move(call, main_, WorldOf(GroupUse::kBlocking), pieces, peers); !s.ok())
       return Broken(s);
     return Broken(watch_.Queued(call, main_.index, main_.stream, nullptr, peers));
@@ -214,6 +231,7 @@ class NcclComm final : public Comm {
     Call call;
     if (BackendStatus s = watch_.Drain(); !s.ok()) return Broken(s);
     if (BackendStatus s = Begin("barrier", group, &call); !s.ok()) return s;
+    if (BackendStatus s = Mark(call, main_); !s.ok()) return s;
     if (GroupOf(group).comm != nullptr) {
       if (auto s = Gather(call, main_, main_.staging, 1); !s.ok()) return Broken(s);
     }
@@ -274,20 +292,6 @@ class NcclComm final : public Comm {
     return device_failure_;
   }
 
-  static ncclConfig_t Config() {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    config.splitShare = 1;  // that of a world says whether what is split from it shares
-    return config;
-  }
-
-  std::vector<int> Others(int count) const {
-    std::vector<int> ranks(static_cast<size_t>(count));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    std::erase(ranks, rank_);
-    return ranks;
-  }
-
   const Group& GroupOf(int group) const { return groups_[static_cast<size_t>(group)]; }
 
   // Begins a call; a failure that the watch has seen meanwhile comes first.
@@ -315,11 +319,12 @@ class NcclComm final : public Comm {
       return Failure(kInvalidArgument, "%s: only f32, f64, bf16 and f16 are reduced", call.name);
     }
     const bool moves = GroupOf(call.group).comm != nullptr && data.elements() > 0;
+    if (!moves && done == nullptr) return Broken(device_failure_);
+    if (auto s = Mark(call, lane); !s.ok()) return s;
     if (moves) {
       if (auto s = Broken(Move(call, lane, collective)); !s.ok()) return s;
     }
     if (!device_failure_.ok()) return Broken(device_failure_);
-    if (!moves && done == nullptr) return {};
     return Broken(watch_.Queued(call, lane.index, lane.stream, done, GroupOf(call.group).peers));
   }
 
@@ -357,6 +362,11 @@ class NcclComm final : public Comm {
 
   void Note(cudaError_t code, const char* what) {
     if (device_failure_.ok()) device_failure_ = FromCuda(code, what);
+  }
+
+  // Ahead of all that a call queues on `lane`.
+  BackendStatus Mark(const Call& call, const Lane& lane) {
+    return Broken(watch_.MarkBeginning(call, lane.index, lane.stream));
   }
 
   // One call into NCCL on the group's communicator, until NCCL has taken it.

@@ -1,6 +1,7 @@
 #include "worker/backend/cuda/comm/nccl_library.h"
 
 #include <cstdlib>
+#include <cstring>
 
 #include "worker/backend/cuda/runtime/entry_points.h"
 #include "worker/backend/failure.h"
@@ -9,27 +10,20 @@ namespace weft {
 namespace {
 
 constexpr int kOldestVersion = 21800;
+constexpr int kFirstWithOrder = 22600;
 
 struct Loaded {
   NcclLibrary library;
   BackendStatus status;
 };
 
-// Communicators of two uses run side by side here, and NCCL has them deadlock where devices begin
-// their kernels in different orders and have no room for both. It keeps the order in which the host
-// made the calls, from 2.26 on, if it is told so before its first use: a kernel then begins when
-// those of earlier calls have begun, and still runs beside them (with CUDA before 12.3, which is
-// too old for weft, they would end first). Ranks make their calls in an order in which each could
-// end before the next (comm.h: a backend may run at once what is started), so waiting in it ends.
-// One thread at a time is inside NCCL until a call is launched (NcclWatch), so
-// NCCL_LAUNCH_RACE_FATAL finds nothing.
-void AskForLaunchOrder() {
-  constexpr int kKeepWhatIsSet = 0;
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", kKeepWhatIsSet);  // NOLINT(concurrency-mt-unsafe)
+// NCCL reads its environment once: what it said when the library was loaded counts.
+bool IsAskedToKeepOrder(int version) {
+  const char* const asked = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  return version >= kFirstWithOrder && asked != nullptr && std::strcmp(asked, "1") == 0;
 }
 
 Loaded Load() {
-  AskForLaunchOrder();
   Loaded loaded;
   NcclLibrary& nccl = loaded.library;
   EntryPoints entries("libnccl.so.2");
@@ -58,17 +52,22 @@ Loaded Load() {
   entries.Find("ncclGroupStart", &nccl.group_start);
   entries.Find("ncclGroupEnd", &nccl.group_end);
   if (nccl.get_version != nullptr) nccl.get_version(&nccl.version);
+  nccl.keeps_order = IsAskedToKeepOrder(nccl.version);
   if (entries.missing() != nullptr || nccl.version < kOldestVersion) {
-    loaded.status =
-        Failure(kFailedPrecondition, "NCCL %d.%d.%d is too old%s%s; install 2.18 or newer",
-                nccl.version / 10000, nccl.version / 100 % 100, nccl.version % 100,
-                entries.missing() == nullptr ? "" : ", it lacks ",
-                entries.missing() == nullptr ? "" : entries.missing());
+    loaded.status = Failure(kFailedPrecondition, "NCCL %s is too old%s%s; install 2.18 or newer",
+                            NcclVersionText(nccl.version).c_str(),
+                            entries.missing() == nullptr ? "" : ", it lacks ",
+                            entries.missing() == nullptr ? "" : entries.missing());
   }
   return loaded;
 }
 
 }  // namespace
+
+std::string NcclVersionText(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
 
 BackendStatus LoadNccl(const NcclLibrary** library) {
   static const Loaded loaded = Load();

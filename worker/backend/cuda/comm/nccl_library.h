@@ -2,12 +2,17 @@
 #pragma once
 #include <nccl.h>
 
+#include <string>
+
 #include "worker/backend/device.h"
 
 namespace weft {
 
 struct NcclLibrary {
   int version = 0;  // 22809: 2.28.9
+  // Whether the kernels of all communicators begin in the order of the calls (worker/backend/
+  // library_environment.h): the environment asks for it and the version knows it.
+  bool keeps_order = false;
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
@@ -30,6 +35,9 @@ struct NcclLibrary {
   // OK for ncclSuccess and ncclInProgress.
   BackendStatus ToStatus(ncclResult_t code, const char* what, ncclComm_t comm) const;
 };
+
+// "2.28.9", for 22809.
+std::string NcclVersionText(int version);
 
 // Loads libnccl.so.2, once a process; it is never unloaded. FailedPrecondition if this host has
 // none, or one older than 2.18 (the first with ncclCommSplit).

@@ -52,7 +52,7 @@ NcclWatch::~NcclWatch() {
 
 BackendStatus NcclWatch::Start() {
   if (auto s = FromCuda(cudaGetDevice(&device_), "cudaGetDevice"); !s.ok()) return s;
-  for (size_t i = 0; i < kMostPending; ++i) {
+  for (size_t i = 0; i < 2 * kMostPending; ++i) {  // a beginning and an end each
     cudaEvent_t event = nullptr;
     const cudaError_t code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     if (auto s = FromCuda(code, "making an event"); !s.ok()) return s;
@@ -94,6 +94,28 @@ void NcclWatch::Add(ncclComm_t comm, size_t family) {
   changed_.notify_all();
 }
 
+BackendStatus NcclWatch::MarkBeginning(const Call& call, int lane, cudaStream_t stream) {
+  BackendStatus failed;
+  Lane& own = lanes_[lane];
+  cudaEvent_t event = nullptr;
+  const BackendStatus waited = calls_.Wait(call, [&](std::vector<int>* /*silent*/) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failed = failure_;
+    if (!failed.ok()) return true;
+    event = own.beginning;  // of a call that was not queued after all
+    if (event == nullptr && !free_events_.empty()) {
+      event = free_events_.back();
+      free_events_.pop_back();
+    }
+    own.beginning = event;
+    return event != nullptr;
+  });
+  if (!waited.ok()) return Fail(waited);
+  if (!failed.ok()) return failed;
+  failed = FromCuda(cudaEventRecord(event, stream), "recording an event");
+  return failed.ok() ? failed : Fail(failed);
+}
+
 BackendStatus NcclWatch::Queued(const Call& call, int lane, cudaStream_t stream, cudaEvent_t done,
                                 const std::vector<int>& peers) {
   BackendStatus failed;
@@ -112,7 +134,11 @@ BackendStatus NcclWatch::Queued(const Call& call, int lane, cudaStream_t stream,
     was_idle = IsIdle();
     Lane& own = lanes_[lane];
     if (own.pending.empty()) own.turn = Clock::now();
-    own.pending.push_back({++queued_, call, peers, event});
+    own.pending.push_back({.number = ++queued_,
+                           .call = call,
+                           .peers = peers,
+                           .begun = std::exchange(own.beginning, nullptr),
+                           .done = event});
     return true;
   });
   if (was_idle) changed_.notify_all();
@@ -201,8 +227,13 @@ bool NcclWatch::IsIdle() const {
 }
 
 bool NcclWatch::IsOverdue(const Lane& lane, std::chrono::milliseconds patience) const {
-  return !lane.pending.empty() &&
-         Clock::now() - lane.turn >= lane.pending.front().call.timeout + patience;
+  if (lane.pending.empty()) return false;
+  const Pending& oldest = lane.pending.front();
+  const Clock::time_point now = Clock::now();
+  const auto most = oldest.call.timeout + patience;
+  if (oldest.begun == nullptr) return now - lane.turn >= most;
+  // Nobody knows whether it has begun while the look at that does not come back.
+  return now - lane.turn >= kMostBefore || (lane.looks > 0 && now - lane.look >= most);
 }
 
 // Returns at once while another thread is inside: that one looks itself, at its own.
@@ -236,21 +267,39 @@ void NcclWatch::LookAtLanes() {
   for (Lane& lane : lanes_) LookAt(lane);
 }
 
-// From two threads: whoever finds that the oldest has ended takes it off, if it is still there.
+cudaError_t NcclWatch::Ask(Lane& lane, cudaEvent_t event) {
+  if (event == nullptr) return cudaErrorNotReady;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (++lane.looks == 1) lane.look = Clock::now();
+  }
+  const cudaError_t code = cudaEventQuery(event);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  --lane.looks;
+  lane.look = Clock::now();
+  return code;
+}
+
+// From two threads: whoever finds that the oldest has begun or ended notes it, if the other has
+// not.
 void NcclWatch::LookAt(Lane& lane) {
   while (true) {
     int64_t number = 0;
-    cudaEvent_t done = nullptr;
+    cudaEvent_t begun = nullptr;
+    cudaEvent_t event = nullptr;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (lane.pending.empty() || !failure_.ok()) return;
-      number = lane.pending.front().number;
-      if (lane.pending.front().recorded) done = lane.pending.front().done;
+      const Pending& oldest = lane.pending.front();
+      number = oldest.number;
+      begun = oldest.begun;
+      event = begun != nullptr ? begun : oldest.recorded ? oldest.done : nullptr;
     }
-    const cudaError_t code = done == nullptr ? cudaErrorNotReady : cudaEventQuery(done);
+    const cudaError_t code = Ask(lane, event);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (lane.pending.empty() || lane.pending.front().number != number) continue;
-    const Pending& oldest = lane.pending.front();
+    Pending& oldest = lane.pending.front();
+    if (oldest.begun != begun) continue;
     if (code == cudaErrorNotReady) {
       if (IsOverdue(lane, {})) FailLocked(calls_.Timeout(oldest.call, oldest.peers));
       return;
@@ -259,9 +308,13 @@ void NcclWatch::LookAt(Lane& lane) {
       FailLocked(s);
       return;
     }
-    free_events_.push_back(oldest.done);
-    lane.pending.pop_front();
     lane.turn = Clock::now();
+    free_events_.push_back(event);
+    if (begun != nullptr) {
+      oldest.begun = nullptr;
+    } else {
+      lane.pending.pop_front();
+    }
   }
 }
 

@@ -39,6 +39,8 @@ void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families, int de
 class NcclWatch {
  public:
   static constexpr int kLanes = 2;
+  // A step is shorter; who watches the ranks sees earlier that one computes for ever.
+  static constexpr std::chrono::hours kMostBefore{6};
 
   // How often it looks while something is due, and for errors alone; how long after a deadline a
   // look may stay away.
@@ -48,7 +50,7 @@ class NcclWatch {
     std::chrono::milliseconds patience{1000};
   };
 
-  // `calls` outlives it. A queued call's time counts from when those before it are through.
+  // `calls` outlives it.
   NcclWatch(const NcclLibrary& nccl, CallWatch& calls) : NcclWatch(nccl, calls, Pace{}) {}
   NcclWatch(const NcclLibrary& nccl, CallWatch& calls, const Pace& pace);
   ~NcclWatch();
@@ -75,9 +77,13 @@ class NcclWatch {
   // Ends the watch; after a failure, when all are aborted. What Add() was given and was not aborted
   // is the caller's to destroy.
   NcclFamilies Stop();
-  // `call` is on the stream with all that it consists of: it is due from now on, in its turn among
-  // those of its lane (each stream has one). `done`: an event of the caller's to record too, or
-  // null.
+  // The call that is queued next on that stream begins here: its time counts from when the device
+  // comes to this point, and not from when the host, which may be far ahead, queues it. What is
+  // computed before may take kMostBefore.
+  BackendStatus MarkBeginning(const Call& call, int lane, cudaStream_t stream);
+  // `call` is on the stream with all that it consists of, behind its MarkBeginning: it is due from
+  // now on, in its turn among those of its lane (each stream has one). `done`: an event of the
+  // caller's to record too, or null.
   BackendStatus Queued(const Call& call, int lane, cudaStream_t stream, cudaEvent_t done,
                        const std::vector<int>& peers);
   // Waits until all that is due has ended; each has its own time. Looks itself, as often as it can.
@@ -94,12 +100,16 @@ class NcclWatch {
     int64_t number = 0;  // among all of this watch
     Call call;
     std::vector<int> peers;
+    cudaEvent_t begun = nullptr;  // null: the device has been seen to come to it
     cudaEvent_t done = nullptr;
-    bool recorded = false;  // the event: its state says nothing before
+    bool recorded = false;  // `done`: its state says nothing before
   };
   struct Lane {
+    cudaEvent_t beginning = nullptr;             // of the call that is queued now
     std::deque<Pending> pending;                 // oldest first
-    std::chrono::steady_clock::time_point turn;  // when the oldest one's came
+    std::chrono::steady_clock::time_point turn;  // when the oldest one's came, or it began
+    int looks = 0;                               // at its events that have not come back
+    std::chrono::steady_clock::time_point look;  // when the first of them began, or one came back
   };
   static constexpr size_t kMostPending = 256;
 
@@ -112,6 +122,8 @@ class NcclWatch {
   void LookAtComms();
   void LookAtLanes();
   void LookAt(Lane& lane);
+  // Asks CUDA for the state of an event of that lane; null is not there yet.
+  cudaError_t Ask(Lane& lane, cudaEvent_t event);
   bool IsOverdue(const Lane& lane, std::chrono::milliseconds patience) const;
   bool IsIdle() const;
   bool IsEmpty() const { return families_[0].empty() && families_[1].empty(); }

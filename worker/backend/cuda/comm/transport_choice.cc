@@ -32,7 +32,6 @@ struct Decision {
 };
 static_assert(std::is_trivially_copyable_v<Decision> && std::is_trivially_copyable_v<DeviceFacts>);
 
-// Does not take the host's name: containers on one host have several.
 void NameHost(char (&name)[48]) {
   std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re");
   const bool read = file != nullptr && std::fscanf(file, "%47s", name) == 1;
@@ -57,6 +56,15 @@ TransportChoice Nccl(const std::vector<DeviceFacts>& ranks, const std::string& w
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank].nccl_problem[0] == '\0') continue;
     return Refused(Failure(kFailedPrecondition, "rank %zu: %s", rank, ranks[rank].nccl_problem));
+  }
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].nccl_version == ranks[0].nccl_version) continue;
+    return Refused(Failure(kFailedPrecondition,
+                           "rank 0 on %s has NCCL %s, rank %zu on %s has %s; install the same on "
+                           "all hosts, or name its folder in LD_LIBRARY_PATH",
+                           ranks[0].host_name, NcclVersionText(ranks[0].nccl_version).c_str(), rank,
+                           ranks[rank].host_name,
+                           NcclVersionText(ranks[rank].nccl_version).c_str()));
   }
   return Chosen(TransportKind::kNccl, why);
 }
@@ -87,9 +95,10 @@ BackendStatus Decide(const CommOptions& options, const DeviceFacts& own, Decisio
   return options.relay->Send(kDecisionTopic, nullptr, 0, decision, sizeof(*decision));
 }
 
-BackendStatus Agree(const CommOptions& options, Decision* decision) {
+BackendStatus Agree(const CommOptions& options, const Queue& queue, Decision* decision) {
   DeviceFacts own;
   if (BackendStatus s = OwnFacts(&own); !s.ok()) return s;
+  own.is_the_only_one = queue.is_of_only_device;
   if (options.rank == 0) {
     if (BackendStatus s = Decide(options, own, decision); !s.ok()) return s;
     return decision->choice.status;
@@ -108,6 +117,7 @@ BackendStatus Agree(const CommOptions& options, Decision* decision) {
 
 BackendStatus OwnFacts(DeviceFacts* facts) {
   NameHost(facts->host);
+  gethostname(facts->host_name, sizeof(facts->host_name) - 1);
   int index = 0;
   if (auto s = FromCuda(cudaGetDevice(&index), "cudaGetDevice"); !s.ok()) return s;
   const cudaError_t code =
@@ -115,6 +125,7 @@ BackendStatus OwnFacts(DeviceFacts* facts) {
   if (auto s = FromCuda(code, "cudaDeviceGetPCIBusId"); !s.ok()) return s;
   const NcclLibrary* nccl = nullptr;
   const BackendStatus loaded = LoadNccl(&nccl);
+  if (loaded.ok()) facts->nccl_version = nccl->version;
   std::snprintf(facts->nccl_problem, sizeof(facts->nccl_problem), "%s",
                 loaded.ok() ? "" : loaded.text);
   return {};
@@ -124,14 +135,22 @@ TransportChoice ChooseTransport(TransportKind asked, const std::vector<DeviceFac
   std::map<std::pair<std::string, std::string>, size_t> holders;
   std::set<std::string> hosts;
   std::string shared;
+  bool is_meant = true;  // that they share it
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     hosts.insert(ranks[rank].host);
     const auto [holder, is_new] = holders.insert({{ranks[rank].host, ranks[rank].device}, rank});
     if (is_new || !shared.empty()) continue;
     shared = "ranks " + std::to_string(holder->second) + " and " + std::to_string(rank) +
              " share a device";
+    is_meant = !ranks[holder->second].is_the_only_one && !ranks[rank].is_the_only_one;
   }
   const auto count = std::to_string(ranks.size());
+  if (asked == TransportKind::kAuto && !is_meant) {
+    return Refused(Failure(kFailedPrecondition,
+                           "%s, the only one that each sees; start at most as many workers on a "
+                           "host as it has devices, or let each see another one",
+                           shared.c_str()));
+  }
   if (asked == TransportKind::kNccl) return Nccl(ranks, "asked for");
   if (asked == TransportKind::kLocal || (asked == TransportKind::kAuto && !shared.empty())) {
     if (hosts.size() == 1) {
@@ -152,7 +171,7 @@ BackendStatus OpenCudaComm(const CommOptions& options, const Queue& queue,
                            std::unique_ptr<Comm>* comm) {
   Decision decision;
   if (options.relay != nullptr) {
-    if (BackendStatus s = Agree(options, &decision); !s.ok()) return s;
+    if (BackendStatus s = Agree(options, queue, &decision); !s.ok()) return s;
   } else if (options.transport == TransportKind::kNccl) {
     return Failure(kInvalidArgument,
                    "NCCL needs an id that the coordinator carries; only training has one");

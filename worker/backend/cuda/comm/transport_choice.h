@@ -13,10 +13,14 @@ namespace weft {
 
 // DeviceFacts is what one rank says. It crosses the wire as it is: all ranks run the same build.
 struct DeviceFacts {
-  char host[48] = {};  // the same for what runs on one kernel
+  char host[48] = {};       // the same for what runs on one kernel
+  char host_name[48] = {};  // for messages: containers on one host have several
+  int nccl_version = 0;     // 22809: 2.28.9; 0: none
   // PCI bus id, by which NCCL (to 2.29) tells devices apart: parts of one (MIG), whose UUIDs
   // differ, are one device to it.
   char device[40] = {};
+  // Whether the rank has it only because it sees no other (Queue::is_of_only_device).
+  bool is_the_only_one = false;
   char nccl_problem[256] = {};  // why NCCL cannot be used there; empty: it can
 };
 
@@ -29,7 +33,8 @@ struct TransportChoice {
 // Gathers what this rank has to say. Fails if there is no device.
 BackendStatus OwnFacts(DeviceFacts* facts);
 
-// Pure. FailedPrecondition if nothing reaches all of `ranks`, or not what is asked for.
+// Pure. FailedPrecondition if nothing reaches all of `ranks`, or not what is asked for; if that is
+// NCCL, also where two of them have different versions of it, whose messages need not fit together.
 TransportChoice ChooseTransport(TransportKind asked, const std::vector<DeviceFacts>& ranks);
 
 // Collective. Without options.relay ranks cannot agree, and kAuto is LocalComm.

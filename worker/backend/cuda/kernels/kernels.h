@@ -24,6 +24,9 @@ struct Queue {
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
   Graphs* graphs = nullptr;  // that the stream's work is kept as; null: none
+  // The device was opened because no other is visible, under a local index that is not its own, by
+  // a rank that was not told to share it: another rank may have come to it too.
+  bool is_of_only_device = false;
 };
 
 // elementwise.cu
