@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "plan/memory/memory.h"
 #include "plan/schedule/schedule.h"
 
 namespace weft {
@@ -162,9 +163,12 @@ HeadActivations HeadActivationBytes(const Question& question, const Layout& layo
   const MemoryHabits& habits = question.engine.memory;
   const auto tp = static_cast<double>(layout.tp);
   const double tokens = LocalTokens(question, layout);
-  const double vocabulary = std::ceil(static_cast<double>(question.model.vocab_size) /
-                                      (static_cast<double>(habits.vocabulary_multiple) * tp)) *
-                            static_cast<double>(habits.vocabulary_multiple);
+  double vocabulary = std::ceil(static_cast<double>(question.model.vocab_size) /
+                                (static_cast<double>(habits.vocabulary_multiple) * tp)) *
+                      static_cast<double>(habits.vocabulary_multiple);
+  if (habits.arena) {
+    vocabulary = static_cast<double>(LogitStride(static_cast<int64_t>(vocabulary)));
+  }
   HeadActivations head;
   head.saved = 2 * BoundaryBytes(question, layout);
   // An arena's logits become their gradient in place: as wide as any activation.

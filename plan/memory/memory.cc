@@ -283,8 +283,8 @@ void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, int chunks, L
   if (family == ModelFamily::kGpt2) add_statistic("norm_mean", r);  // [R, 1]
   add_statistic("norm_rstd", r);                                    // [R, 1]
   add("norm_out", r * sizes.hidden);                                // [R, D]
-  // [P, V_local] of the largest piece of the N rows, then their gradient
-  add("logits", EvenSplit(n, chunks, 0).size() * sizes.vocab);
+  // [P, V_local] of the largest piece of the N rows, then their gradient; rows LogitStride apart
+  add("logits", EvenSplit(n, chunks, 0).size() * LogitStride(sizes.vocab));
   add_statistic("row_max", n);       // [N, 1]
   add_statistic("row_sum", n);       // [N, 1] sum of exponentials
   add_statistic("target_logit", n);  // [N, 1]
@@ -485,6 +485,11 @@ ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int 
   // All schedules but GPipe run the last virtual stage's backward pass right after its forward.
   slots.heads = layout.pp_schedule == ScheduleKind::kGpipe ? layout.gradient_accumulation_steps : 1;
   return slots;
+}
+
+int64_t LogitStride(int64_t vocab) {
+  constexpr int64_t kLine = 64;
+  return (vocab + kLine - 1) / kLine * kLine;
 }
 
 LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets) {

@@ -179,6 +179,11 @@ struct LocalDims {
   int64_t vocab = 0;  // V_local, of the matrix that makes logits
   FusedLinears runs;  // LinearsOfOneRun
 };
+// Returns the elements from one row of training's logits to the next, for `vocab` of them: whole
+// lines of 128 bytes in 16 bits. Rows of GPT-2's 50257 logits, or of a part of a vocabulary that tp
+// cuts unevenly, would else begin where tensor cores' copies cannot.
+int64_t LogitStride(int64_t vocab);
+
 LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets);
 
 // A scope says how many copies of a step's buffer a rank holds, and what the buffer's name starts

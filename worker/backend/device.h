@@ -206,7 +206,8 @@ class Device {
   virtual Remark NextRemark() { return {}; }
 
   // c = beta * c + op(a) op(b). [m,k] x [k,n] after the transposes; beta is 0 or 1. c may be f32
-  // where a and b are not: gradients of weights. With beta 0, c may be columns of a wider matrix.
+  // where a and b are not: gradients of weights. a may be columns of a wider matrix; with beta 0,
+  // so may c.
   virtual void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
                       View c) = 0;
 
@@ -325,7 +326,8 @@ class Device {
 
   // Softmax cross-entropy over a vocabulary cut into contiguous ranges, one per tp rank; this rank
   // holds logits [N, V_local] for ids [first_id, first_id + V_local). The caller reduces row_max
-  // (max) and then row_sum and target_logit (sum) over the tp group between the three calls.
+  // (max) and then row_sum and target_logit (sum) over the tp group between the three calls. Logits
+  // may be columns of a wider matrix.
   virtual void RowMax(View logits, View row_max) = 0;  // [N, 1]
   // row_sum[i] = sum exp(logits[i] - row_max[i]); target_logit[i] = logits[i, target] or 0.
   virtual void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,

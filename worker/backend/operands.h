@@ -1,7 +1,7 @@
 // These functions say whether the operands of Device's operations fit together: shapes and types.
 // Both backends ask them before they touch anything, so that what one refuses the other one does.
 // Header only, as neither depends on the other. All but IsRows and SameRows ask for rows that
-// follow each other.
+// follow each other, unless they say so.
 #pragma once
 #include <algorithm>
 #include <climits>
@@ -65,11 +65,11 @@ inline ProductSizes SizesOf(View a, Transpose transpose_a, View b, Transpose tra
           flip_a ? a.rows : a.cols};
 }
 // c may be wider than what it is a product of, and columns of a wider matrix where it is not added
-// to. One product's sizes are ints.
+// to, as a may be in any case. One product's sizes are ints.
 inline bool FitsMatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
                        View c) {
   const auto [m, n, k] = SizesOf(a, transpose_a, b, transpose_b);
-  return IsActivation(a) && (transpose_b == Transpose::kYes ? b.cols : b.rows) == k &&
+  return SameRows(a, {}) && (transpose_b == Transpose::kYes ? b.cols : b.rows) == k &&
          IsMatrix(b, b.rows, b.cols, a.dtype) &&
          IsRows(c, m, n, c.dtype == DType::kF32 ? DType::kF32 : a.dtype) &&
          (beta == 0 || c.is_contiguous()) && std::max({m, n, k}) <= INT_MAX;
@@ -167,8 +167,9 @@ inline bool FitsAttention(const AttentionShape& shape, std::initializer_list<Vie
          IsVector(lse, queries * shape.heads) && shape.seq_len <= INT_MAX;
 }
 
+// Logits may be columns of a wider matrix.
 inline bool FitsRowMax(View logits, View row_max) {
-  return IsActivation(logits) && IsVector(row_max, logits.rows);
+  return SameRows(logits, {}) && IsVector(row_max, logits.rows);
 }
 inline bool FitsSoftmaxGradient(View row_max, View row_sum, View targets, View logits) {
   return FitsRowMax(logits, row_max) && logits.cols >= 1 && IsVector(row_sum, logits.rows) &&

@@ -1,6 +1,7 @@
 #include "worker/model/head.h"
 
 #include "plan/errors.h"
+#include "plan/memory/memory.h"
 #include "plan/spec/layout.h"
 
 namespace weft {
@@ -28,7 +29,9 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
   }
   norm_saved_.rstd = arena.Get("work/head/norm_rstd", part_rows, 1);
   norm_out_ = arena.Get("work/head/norm_out", part_rows, model.hidden_size);
-  logits_ = arena.Get("work/head/logits", EvenSplit(rows, pieces_, 0).size(), weight_.rows);
+  logits_ =
+      arena.Get("work/head/logits", EvenSplit(rows, pieces_, 0).size(), LogitStride(weight_.rows))
+          .ColRange(0, weight_.rows);
   row_max_ = arena.Get("work/head/row_max", rows, 1);
   row_sum_ = arena.Get("work/head/row_sum", rows, 1);
   target_logit_ = arena.Get("work/head/target_logit", rows, 1);

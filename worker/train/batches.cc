@@ -34,6 +34,8 @@ Batches::Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups)
 
 absl::Status Batches::Read(int64_t step) {
   if (!needs_ids_ && !needs_targets_ && !needs_first_visible_) return absl::OkStatus();
+  if (held_step_ == step) return absl::OkStatus();
+  held_step_ = 0;
   for (auto* of_step : {&ids_, &targets_, &positions_, &first_visible_}) of_step->clear();
   for (int64_t microbatch = 0; microbatch < layout_.gradient_accumulation_steps; ++microbatch) {
     const int64_t first = FirstSample(layout_, step, dp_index_, microbatch);
@@ -45,7 +47,12 @@ absl::Status Batches::Read(int64_t step) {
       AppendHeldPositions();
     }
   }
+  held_step_ = step;
   return absl::OkStatus();
+}
+
+void Batches::ReadAhead(int64_t step) {
+  Read(step).IgnoreError();
 }
 
 void Batches::AppendHeldPositions() {

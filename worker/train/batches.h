@@ -24,6 +24,9 @@ class Batches {
 
   // Reads all microbatches of `step` (counts from 1). Errors are Dataset::Sample's.
   absl::Status Read(int64_t step);
+  // The same while nobody needs it yet: Read(step) then has nothing left to do. Where it fails,
+  // that Read tries again and says why. tokens() are those of `step` from now on.
+  void ReadAhead(int64_t step);
 
   // Returns the tokens of the step that Read read last.
   StepTokens tokens() const { return {ids_, targets_, positions_, first_visible_}; }
@@ -43,6 +46,7 @@ class Batches {
   const bool needs_targets_;
   const bool needs_positions_;
   const bool needs_first_visible_;
+  int64_t held_step_ = 0;  // whose tokens are all there; 0: none's
   std::vector<int32_t> ids_, targets_, positions_, first_visible_;
   // The sample being read [T]; allocated once, as everything that a step needs.
   std::vector<int32_t> window_ids_, window_targets_, window_starts_;

@@ -299,6 +299,9 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
     parts[PartOf(group.front().op)] += SecondsSince(begin);
     if (trace) trace->Add(group, begin, Clock::now());
   }
+  // While the device computes what is queued.
+  progress_.BeginAction(index, "read_data");
+  if (step < job_.training.steps) batches_->ReadAhead(step + 1);
   progress_.BeginAction(index, "read_totals");
   RETURN_IF_ERROR(ReadTotals(report));
   progress_.EndStep();

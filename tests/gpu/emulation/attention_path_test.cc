@@ -14,6 +14,7 @@
 #include "plan/memory/cudnn_attention.h"
 #include "tests/gpu/emulation/fake_cudnn.h"
 #include "tests/gpu/emulation/threads.h"
+#include "worker/backend/cuda/attention/cudnn_library.h"
 #include "worker/backend/cuda/device_cuda.h"
 
 namespace weft {
@@ -361,6 +362,12 @@ TEST_F(AttentionPathTest, LeavesNothingBehind) {
   device_.reset();
   EXPECT_EQ(Fake().descriptors, descriptors);
   EXPECT_EQ(Fake().handles, handles);
+}
+
+TEST(CudnnLibrary, IsRefusedOfAnotherCuda) {
+  EXPECT_TRUE(CheckCudnnCuda(91900, 13010, 13000).ok());
+  EXPECT_THAT(CheckCudnnCuda(91900, 12090, 13000).text,
+              HasSubstr("cuDNN 9.19.0 that loads is of CUDA 12, weft of CUDA 13; name the folder"));
 }
 
 }  // namespace

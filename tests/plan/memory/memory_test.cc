@@ -103,7 +103,8 @@ TEST(PlanRankMemory, CountsEveryBufferOfASingleRank) {
   EXPECT_EQ(Elements(memory, MemoryKind::kGradients), parameters);
   EXPECT_EQ(Elements(memory, MemoryKind::kOptimizer), 2 * parameters);
   // One slot: 8 of [N, D], 2 of [N, F], 4 of [N, 1], lse [B*H, T]; and dx.
-  const int64_t n = 32, d = 32, f = 128, v = 96, t = 16;
+  const int64_t n = 32, d = 32, f = 128, t = 16;
+  const int64_t v = 128;  // 96 logits, in whole lines of 64
   const int64_t block = 8 * n * d + 2 * n * f + 4 * n + n * 4;
   EXPECT_EQ(Elements(memory, MemoryKind::kActivations), 4 * block + n * d);
   // dnorm, dattn, dq, dk, dv; dact; scores; head: x, norm_out, logits, five of [N]; totals.
@@ -378,17 +379,17 @@ TEST(PlanRankMemory, CutsResidualsOverTensorRanksUnderSequenceParallelism) {
 }
 
 // N=64 rows; 15 at a time are 5 pieces, of which 13 are the largest, and no more than T=16 pieces
-// are made. V=96.
+// are made. V=96, in whole lines of 64.
 TEST(PlanRankMemory, HoldsTheLogitsOfOnePieceAtATime) {
   Layout layout{.micro_batch_size = 4, .gradient_accumulation_steps = 4};
   const auto logits = [&](int64_t tokens) {
     layout.head_chunk_tokens = tokens;
     return ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {})).at("work/head/logits");
   };
-  EXPECT_EQ(logits(0), 64 * 96);
-  EXPECT_EQ(logits(32), 32 * 96);
-  EXPECT_EQ(logits(15), 13 * 96);
-  EXPECT_EQ(logits(1), 4 * 96);
+  EXPECT_EQ(logits(0), 64 * 128);
+  EXPECT_EQ(logits(32), 32 * 128);
+  EXPECT_EQ(logits(15), 13 * 128);
+  EXPECT_EQ(logits(1), 4 * 128);
 }
 
 // B=2, T=16, K*E=16: half of everything that has a row per token, and keys and values of whole
@@ -623,6 +624,14 @@ TEST(PlanRankMemory, ZeroOnASingleDataRankChangesNothing) {
     return ByName(PlanRankMemory(Tiny(), kBatch, layout, 0, {}));
   };
   EXPECT_EQ(list(3), list(0));
+}
+
+// Whole lines of 128 bytes in 16 bits, GPT-2's vocabulary and what tp leaves of it among them.
+TEST(LogitStride, IsTheNextMultipleOf64) {
+  const std::pair<int64_t, int64_t> cases[] = {{1, 64},         {64, 64},       {65, 128},
+                                               {50257, 50304},  {50304, 50304}, {25129, 25152},
+                                               {128256, 128256}};
+  for (const auto& [vocab, stride] : cases) EXPECT_EQ(LogitStride(vocab), stride) << vocab;
 }
 
 }  // namespace

@@ -28,6 +28,21 @@ double GeluSlope(double x) {
   return (GeluOf(x + 1e-5) - GeluOf(x - 1e-5)) / 2e-5;
 }
 
+// A GPU's fused GELU may take tanh from its special function unit, which is off by 2^-11 of tanh at
+// most (PTX ISA, tanh.approx.f32).
+struct TanhError {
+  explicit TanhError(double at)
+      : x(at),
+        slope_of_u(std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x)),
+        tanh(std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) {}
+  double error() const { return 0x1p-11 * std::abs(tanh); }
+  // It becomes these in x (1 + tanh u) / 2, and in its slope.
+  double InGelu() const { return std::abs(x) / 2 * error(); }
+  double InSlope() const { return std::abs(0.5 - x * tanh * slope_of_u) * error(); }
+
+  double x, slope_of_u, tanh;
+};
+
 // Bounds the rounding of one result near `value`, sums of f32 in any order included.
 double RoundingOf(DType dtype, double value) {
   const double sums = 1e-5 * (1 + std::abs(value));
@@ -56,6 +71,8 @@ class LinearOps : public DeviceTest {
     bias_ = c.bias ? Normals(1, c.out, 3) : View();
     residual_ = c.residual ? Normals(c.rows, c.out, 4) : View();
   }
+  // The CPU and all kernels of f32 compute tanh to its last bits.
+  bool MayApproximate() const { return GetParam() != "cpu" && dtype_ != DType::kF32; }
   View Normals(int64_t rows, int64_t cols, uint32_t seed) {
     return As(dtype_, Upload(rows, cols, Normal(rows * cols, seed)));
   }
@@ -137,8 +154,10 @@ TEST_P(LinearOps, LayersWithGeluKeepWhatItTook) {
       }
       ExpectNear(Download(h), expected, bound);
       for (size_t i = 0; i < expected.size(); ++i) {
+        const double approximated = MayApproximate() ? TanhError(expected[i]).InGelu() : 0;
         expected[i] = GeluOf(expected[i]);
-        bound[i] = 1.13 * bound[i] + RoundingOf(dtype, expected[i]);  // its steepest slope
+        bound[i] =
+            1.13 * bound[i] + approximated + RoundingOf(dtype, expected[i]);  // its steepest slope
       }
       ExpectNear(Download(y), expected, bound);
     }
@@ -159,6 +178,7 @@ TEST_P(LinearOps, GradientsGoThroughTheLayerAndTheGeluBeforeIt) {
       for (size_t i = 0; i < expected.size(); ++i) {
         const double slope = GeluSlope(at[i]);
         bound[i] = std::abs(slope) * RoundingOf(dtype, expected[i]);
+        if (MayApproximate()) bound[i] += std::abs(expected[i]) * TanhError(at[i]).InSlope();
         expected[i] *= slope;
         bound[i] += RoundingOf(dtype, expected[i]);
       }

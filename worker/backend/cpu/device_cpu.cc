@@ -54,7 +54,7 @@ class CpuDevice final : public Device {
     if (!failure_.Require(FitsMatMul(a, transpose_a, b, transpose_b, beta, c), "MatMul", c)) return;
     const auto [m, n, k] = SizesOf(a, transpose_a, b, transpose_b);
     if (a.dtype == DType::kF32) {
-      MatMulOnThreads(threads_, {m, n, k, a.cols, b.cols, c.stride()}, Floats(a), transpose_a,
+      MatMulOnThreads(threads_, {m, n, k, a.stride(), b.cols, c.stride()}, Floats(a), transpose_a,
                       Floats(b), transpose_b, beta, Floats(c));
     } else {
       failure_.Keep(narrow_matmul_.Multiply({m, n, k, a, b, c, transpose_a, transpose_b, beta}));
@@ -295,8 +295,8 @@ class CpuDevice final : public Device {
   void RowMax(View logits, View row_max) override {
     if (!failure_.Require(FitsRowMax(logits, row_max), "RowMax", logits)) return;
     WithElement(logits.dtype, [&](auto element) {
-      ForRows(logits, [&](int64_t first, int64_t rows) {
-        RowMaxOf(Row<decltype(element)>(logits, first), Floats(row_max) + first, rows, logits.cols);
+      ForRows(logits, [&](int64_t at, int64_t rows) {
+        RowMaxOf(Row<decltype(element)>(logits, at), Floats(row_max) + at, rows, ShapeOf(logits));
       });
     });
   }
@@ -310,7 +310,7 @@ class CpuDevice final : public Device {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         RowSumExpOf(Row<decltype(element)>(logits, first), Floats(row_max) + first,
                     Ids(targets) + first, first_id, Floats(row_sum) + first,
-                    Floats(target_logit) + first, rows, logits.cols);
+                    Floats(target_logit) + first, rows, ShapeOf(logits));
       });
     });
   }
@@ -324,7 +324,7 @@ class CpuDevice final : public Device {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         SoftmaxGradientOf(Floats(row_max) + first, Floats(row_sum) + first, Ids(targets) + first,
                           first_id, scale, Row<decltype(element)>(logits, first), rows,
-                          logits.cols);
+                          ShapeOf(logits));
       });
     });
   }

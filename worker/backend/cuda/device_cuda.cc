@@ -34,7 +34,8 @@ bool IsLinear(const GemmCall& call) {
   return FitsMatMul(call.a, call.transpose_a, call.b, call.transpose_b, call.beta, c) &&
          c.dtype == (call.beta == 0 ? call.a.dtype : DType::kF32) &&
          (c.is_contiguous() || !call.has_epilogue()) &&
-         (!call.has_bias_gradient() || IsVector(call.bias_gradient, c.rows)) &&
+         (!call.has_bias_gradient() ||
+          (call.a.is_contiguous() && IsVector(call.bias_gradient, c.rows))) &&
          (call.bias.data == nullptr || IsVector(call.bias, c.cols, c.dtype)) &&
          (call.residual.data == nullptr || is_like_c(call.residual)) &&
          (call.gelu == GemmGelu::kNone || is_like_c(call.h));

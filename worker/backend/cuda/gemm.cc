@@ -76,8 +76,8 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
 }
 
 // A Key is what an algorithm was chosen for.
-using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, DType, DType, DType,
-                       int, bool, cublasLtEpilogue_t>;
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool, DType, DType,
+                       DType, int, bool, cublasLtEpilogue_t>;
 
 // The library is told the alignment of pointers, in bytes, up to as much as its kernels' accesses
 // ask for, whether by vectors or by the tensor memory accelerator. To promise more would choose
@@ -98,7 +98,8 @@ int64_t DepthOf(const GemmCall& call) {
 }
 
 Key KeyOf(const GemmCall& call) {
-  return {call.c.rows,
+  return {call.a.stride(),
+          call.c.rows,
           call.c.cols,
           call.c.stride(),
           DepthOf(call),

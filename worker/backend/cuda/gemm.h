@@ -38,7 +38,7 @@ enum class GemmGelu {
 };
 
 // c [m, n] = beta * c + op(a) op(b), row-major; a and b as stored. dtypes of a and b are equal, c
-// is of theirs or f32; with beta 0 it may be columns of a wider matrix. Or all is what
+// is of theirs or f32; a, and with beta 0 also c, may be columns of a wider matrix. Or all is what
 // Device::Fp8MatMul takes, with b transposed, and the scales of a and b, on the device.
 struct GemmCall {
   View a;

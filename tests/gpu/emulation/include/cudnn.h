@@ -114,6 +114,7 @@ enum cudnnBackendAttributeName_t {
 };
 
 size_t cudnnGetVersion();
+size_t cudnnGetCudartVersion();
 const char* cudnnGetErrorString(cudnnStatus_t status);
 void cudnnGetLastErrorString(char* message, size_t size);
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle);

@@ -8,16 +8,19 @@
 namespace weft {
 
 template <typename T>
-void RowMaxOf(const T* logits, float* row_max, int64_t rows, int64_t cols) {
-  for (int64_t row = 0; row < rows; ++row) row_max[row] = MaximumOf(logits + row * cols, cols);
+void RowMaxOf(const T* logits, float* row_max, int64_t rows, RowShape shape) {
+  for (int64_t row = 0; row < rows; ++row) {
+    row_max[row] = MaximumOf(logits + row * shape.stride, shape.cols);
+  }
 }
 
 template <typename T>
 WEFT_CLONES void RowSumExpOf(const T* logits, const float* row_max, const int32_t* targets,
                              int64_t first_id, float* row_sum, float* target_logit, int64_t rows,
-                             int64_t cols) {
+                             RowShape shape) {
+  const int64_t cols = shape.cols;
   for (int64_t row = 0; row < rows; ++row) {
-    const T* const x = logits + row * cols;
+    const T* const x = logits + row * shape.stride;
     const float highest = row_max[row];
     double total = 0;
 #pragma omp simd reduction(+ : total)
@@ -31,9 +34,10 @@ WEFT_CLONES void RowSumExpOf(const T* logits, const float* row_max, const int32_
 template <typename T>
 WEFT_CLONES void SoftmaxGradientOf(const float* row_max, const float* row_sum,
                                    const int32_t* targets, int64_t first_id, double scale,
-                                   T* logits, int64_t rows, int64_t cols) {
+                                   T* logits, int64_t rows, RowShape shape) {
+  const int64_t cols = shape.cols;
   for (int64_t row = 0; row < rows; ++row) {
-    T* const x = logits + row * cols;
+    T* const x = logits + row * shape.stride;
     const float highest = row_max[row];
     const auto factor = static_cast<float>(scale / static_cast<double>(row_sum[row]));
     const int64_t target = targets[row] - first_id;
@@ -48,11 +52,11 @@ WEFT_CLONES void SoftmaxGradientOf(const float* row_max, const float* row_sum,
 }
 
 #define WEFT_INSTANTIATE(T)                                                                       \
-  template void RowMaxOf<T>(const T*, float*, int64_t, int64_t);                                  \
+  template void RowMaxOf<T>(const T*, float*, int64_t, RowShape);                                 \
   template void RowSumExpOf<T>(const T*, const float*, const int32_t*, int64_t, float*, float*,   \
-                               int64_t, int64_t);                                                 \
+                               int64_t, RowShape);                                                \
   template void SoftmaxGradientOf<T>(const float*, const float*, const int32_t*, int64_t, double, \
-                                     T*, int64_t, int64_t);
+                                     T*, int64_t, RowShape);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 

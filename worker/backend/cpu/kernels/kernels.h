@@ -133,15 +133,19 @@ void AttentionBackwardOf<float>(const AttentionShape& shape, const KvHeads& part
                                 const int32_t* first_visible, const AttentionGradientViews& views,
                                 float* scratch);
 
-// cross_entropy.cc: logits [N, V]
+// cross_entropy.cc: logits [N, V], rows `stride` elements apart
+struct RowShape {
+  int64_t cols = 0;
+  int64_t stride = 0;
+};
 template <typename T>
-void RowMaxOf(const T* logits, float* row_max, int64_t rows, int64_t cols);
+void RowMaxOf(const T* logits, float* row_max, int64_t rows, RowShape shape);
 template <typename T>
 void RowSumExpOf(const T* logits, const float* row_max, const int32_t* targets, int64_t first_id,
-                 float* row_sum, float* target_logit, int64_t rows, int64_t cols);
+                 float* row_sum, float* target_logit, int64_t rows, RowShape shape);
 template <typename T>
 void SoftmaxGradientOf(const float* row_max, const float* row_sum, const int32_t* targets,
-                       int64_t first_id, double scale, T* logits, int64_t rows, int64_t cols);
+                       int64_t first_id, double scale, T* logits, int64_t rows, RowShape shape);
 double LossSumOf(const float* row_max, const float* row_sum, const float* target_logit,
                  int64_t rows);
 

@@ -166,13 +166,14 @@ class DnnlMatMul {
     dnnl::memory::desc a, b, c, scratch;
     dnnl::matmul primitive;
   };
-  using Key =
-      std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, Transpose, Transpose, DType, bool>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Transpose, Transpose,
+                         DType, bool>;
 
   void MultiplyRows(const Made& made, const NarrowProduct& product, int64_t first_row) {
     if (scratch_.size() < made.scratch.get_size()) scratch_.resize(made.scratch.get_size());
     View a = product.a;
-    const int64_t a_at = product.transpose_a == Transpose::kYes ? first_row : first_row * a.cols;
+    const int64_t a_at =
+        product.transpose_a == Transpose::kYes ? first_row : first_row * a.stride();
     a.data = static_cast<char*>(a.data) + a_at * ElementBytes(a.dtype);
     const View c = product.c.RowRange(first_row, 0);
     std::unordered_map<int, dnnl::memory> arguments = {
@@ -190,6 +191,7 @@ class DnnlMatMul {
                      product.m,
                      product.n,
                      product.k,
+                     product.a.stride(),
                      product.c.stride(),
                      product.transpose_a,
                      product.transpose_b,

@@ -13,8 +13,8 @@
 namespace weft {
 
 // The operands of c = op(a) op(b) + beta * c. a and b have one element type, 16 bits wide; c has
-// the same, or float. beta is 0 or 1; c is rounded once; k is at least 1. Rows of a and b are as
-// far apart as they are long.
+// the same, or float. beta is 0 or 1; c is rounded once; k is at least 1. Rows of b are as far
+// apart as they are long; those of a, and of c with beta 0, may be further.
 struct NarrowProduct {
   int64_t m = 0, n = 0, k = 0;  // c [m, n]; the products run over k
   View a, b, c;

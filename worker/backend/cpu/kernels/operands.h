@@ -24,6 +24,9 @@ template <typename T>
 T* Row(View x, int64_t row) {
   return Data<T>(x) + row * x.stride();
 }
+inline RowShape ShapeOf(View x) {
+  return {x.cols, x.stride()};
+}
 inline const int32_t* Ids(View x) {
   return static_cast<const int32_t*>(x.data);
 }

@@ -1,5 +1,7 @@
 #include "worker/backend/cuda/attention/cudnn_library.h"
 
+#include <cuda_runtime.h>
+
 #include "worker/backend/cuda/runtime/entry_points.h"
 #include "worker/backend/failure.h"
 
@@ -27,6 +29,7 @@ Loaded Load() {
     return loaded;
   }
   entries.Find("cudnnGetVersion", &cudnn.get_version);
+  entries.Find("cudnnGetCudartVersion", &cudnn.get_cudart_version);
   entries.Find("cudnnCreate", &cudnn.create);
   entries.Find("cudnnDestroy", &cudnn.destroy);
   entries.Find("cudnnSetStream", &cudnn.set_stream);
@@ -45,11 +48,26 @@ Loaded Load() {
                 cudnn.version / 10000, cudnn.version / 100 % 100, cudnn.version % 100,
                 entries.missing() == nullptr ? "" : ", it lacks ",
                 entries.missing() == nullptr ? "" : entries.missing());
+    return loaded;
   }
+  int own_cuda_version = 0;
+  cudaRuntimeGetVersion(&own_cuda_version);
+  loaded.status =
+      CheckCudnnCuda(cudnn.version, static_cast<int>(cudnn.get_cudart_version()), own_cuda_version);
   return loaded;
 }
 
 }  // namespace
+
+BackendStatus CheckCudnnCuda(int version, int cuda_version, int own_cuda_version) {
+  constexpr int kMajor = 1000;
+  if (cuda_version / kMajor == own_cuda_version / kMajor) return {};
+  return Failure(kFailedPrecondition,
+                 "the cuDNN %d.%d.%d that loads is of CUDA %d, weft of CUDA %d; name the folder of "
+                 "the other one first in LD_LIBRARY_PATH (Python: nvidia-cudnn-cu%d)",
+                 version / 10000, version / 100 % 100, version % 100, cuda_version / kMajor,
+                 own_cuda_version / kMajor, own_cuda_version / kMajor);
+}
 
 BackendStatus LoadCudnn(const CudnnLibrary** library) {
   static const Loaded loaded = Load();

@@ -9,6 +9,7 @@ namespace weft {
 struct CudnnLibrary {
   int version = 0;  // 91900: 9.19.0
   decltype(&cudnnGetVersion) get_version = nullptr;
+  decltype(&cudnnGetCudartVersion) get_cudart_version = nullptr;
   decltype(&cudnnCreate) create = nullptr;
   decltype(&cudnnDestroy) destroy = nullptr;
   decltype(&cudnnSetStream) set_stream = nullptr;
@@ -25,8 +26,12 @@ struct CudnnLibrary {
   BackendStatus ToStatus(cudnnStatus_t code, const char* what) const;
 };
 
+// FailedPrecondition where cuDNN `version` is of CUDA `cuda_version` (13000: 13.0) and this process
+// of another major version: libcudnn.so.9 is the name of both, and a host may have the other first.
+BackendStatus CheckCudnnCuda(int version, int cuda_version, int own_cuda_version);
+
 // Loads libcudnn.so.9, once a process; it is never unloaded. FailedPrecondition if this host has
-// none that loads, or one older than 9.10.2.
+// none that loads, or one older than 9.10.2, or of another CUDA.
 BackendStatus LoadCudnn(const CudnnLibrary** library);
 
 }  // namespace weft

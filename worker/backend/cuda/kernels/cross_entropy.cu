@@ -1,5 +1,6 @@
 // Softmax cross-entropy over a range of the vocabulary, a block per row of logits, which is read in
-// accesses of 16 bytes wherever it begins: few vocabularies are a multiple of eight. The formulas
+// accesses of 16 bytes wherever it begins: inference's rows follow each other, and few vocabularies
+// are a multiple of eight. The formulas
 // are those of cpu/cross_entropy.cc; sums are of floats within a pack, and in double beyond.
 #include <algorithm>
 #include <limits>
@@ -167,8 +168,8 @@ __device__ float TargetLogit(const T* row, int64_t cols, int64_t target) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    RowMaxKernel(const T* logits, int64_t cols, float* row_max) {
-  const RowPacks<const T> x(logits + static_cast<int64_t>(blockIdx.x) * cols, cols);
+    RowMaxKernel(const T* logits, int64_t cols, int64_t stride, float* row_max) {
+  const RowPacks<const T> x(logits + static_cast<int64_t>(blockIdx.x) * stride, cols);
   float highest = kLowest;
   x.ForEach([&](const auto& values, int64_t /*first*/) {
     for (const T value : values.at) highest = fmaxf(highest, ToFloat(value));
@@ -179,10 +180,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    RowSumExpKernel(const T* logits, int64_t cols, const float* row_max, const int32_t* targets,
-                    int64_t first_id, float* row_sum, float* target_logit) {
+    RowSumExpKernel(const T* logits, int64_t cols, int64_t stride, const float* row_max,
+                    const int32_t* targets, int64_t first_id, float* row_sum, float* target_logit) {
   const int64_t row = blockIdx.x;
-  const RowPacks<const T> x(logits + row * cols, cols);
+  const RowPacks<const T> x(logits + row * stride, cols);
   const float highest = row_max[row];
   double total = 0;
   x.ForEach([&](const auto& values, int64_t /*first*/) { total += SumExp(values, highest); });
@@ -195,9 +196,9 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SoftmaxGradientKernel(const float* row_max, const float* row_sum, const int32_t* targets,
-                          int64_t first_id, double scale, T* logits, int64_t cols) {
+                          int64_t first_id, double scale, T* logits, int64_t cols, int64_t stride) {
   const int64_t row = blockIdx.x;
-  const RowPacks<T> x(logits + row * cols, cols);
+  const RowPacks<T> x(logits + row * stride, cols);
   x.ForEach(Gradient(row_max[row], row_sum[row], targets[row] - first_id, scale));
 }
 
@@ -236,11 +237,11 @@ __device__ __forceinline__ RunningSum SumRow(const RowPacks<T>& x, const Wide* h
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kRowBlocks)
     CrossEntropyKernel(const int32_t* targets, double scale, T* logits, int64_t rows, int64_t cols,
-                       int room, RowResults results) {
+                       int64_t stride, int room, RowResults results) {
   using Wide = typename RowPacks<T>::Wide;
   Wide* const held = DynamicShared<Wide>();
   const int thread = static_cast<int>(threadIdx.x);
-  const auto row_at = [&](int64_t row) { return RowPacks<T>(logits + row * cols, cols); };
+  const auto row_at = [&](int64_t row) { return RowPacks<T>(logits + row * stride, cols); };
   const auto held_of = [&](const RowPacks<T>& x) { return min(x.packs, room); };
 
   const RowPacks<T> first = row_at(blockIdx.x);
@@ -310,7 +311,8 @@ cudaError_t QueueRowMax(const Queue& queue, View logits, View row_max) {
   return WithType(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     return Launch(RowMaxKernel<T>, {.blocks = logits.rows, .threads = kThreads}, queue.stream,
-                  static_cast<const T*>(logits.data), logits.cols, Floats(row_max));
+                  static_cast<const T*>(logits.data), logits.cols, logits.stride(),
+                  Floats(row_max));
   });
 }
 
@@ -319,7 +321,7 @@ cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View t
   return WithType(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     return Launch(RowSumExpKernel<T>, {.blocks = logits.rows, .threads = kThreads}, queue.stream,
-                  static_cast<const T*>(logits.data), logits.cols, Floats(row_max),
+                  static_cast<const T*>(logits.data), logits.cols, logits.stride(), Floats(row_max),
                   static_cast<const int32_t*>(targets.data), first_id, Floats(row_sum),
                   Floats(target_logit));
   });
@@ -332,7 +334,7 @@ cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum,
     return Launch(SoftmaxGradientKernel<T>, {.blocks = logits.rows, .threads = kThreads},
                   queue.stream, Floats(row_max), Floats(row_sum),
                   static_cast<const int32_t*>(targets.data), first_id, scale,
-                  static_cast<T*>(logits.data), logits.cols);
+                  static_cast<T*>(logits.data), logits.cols, logits.stride());
   });
 }
 
@@ -348,7 +350,7 @@ cudaError_t QueueCrossEntropy(const Queue& queue, View targets, double scale, Vi
     using T = decltype(zero);
     return Launch(CrossEntropyKernel<T>, grid, queue.stream,
                   static_cast<const int32_t*>(targets.data), scale, static_cast<T*>(logits.data),
-                  logits.rows, logits.cols, static_cast<int>(room),
+                  logits.rows, logits.cols, logits.stride(), static_cast<int>(room),
                   RowResults{Floats(row_max), Floats(row_sum), Floats(target_logit)});
   });
 }
