@@ -28,7 +28,6 @@ void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParam
   const FitParameter own[] = {
       {"tensor_hidden_forward", &habits.tensor_hidden_forward, 0, 0.5},
       {"tensor_hidden_backward", &habits.tensor_hidden_backward, 0, 1},
-      {"pipeline_hidden", &habits.pipeline_hidden, 0, 1},
       {"reduce_window", &habits.reduce_window, 0, 1},
       {"gather_window", &habits.gather_window, 0, 1},
       {"overlap_slowdown", &habits.overlap_slowdown, 0, 0.3},

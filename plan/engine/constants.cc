@@ -74,19 +74,19 @@ TimeHabits Weft() {
 
 TimeHabits Megatron() {
   TimeHabits habits;
-  habits.tensor_hidden_forward = 0.304;
-  habits.tensor_hidden_backward = 0.992;
-  habits.pipeline_hidden = 1;
+  habits.tensor_hidden_forward = 0.351;
+  habits.tensor_hidden_backward = 0.829;
+  habits.chunks_hide_transfers = true;
   habits.reduce_window = 1;
-  habits.gather_window = 1;
-  habits.bucket_bytes = 6.92e+07;
+  habits.gather_window = 0;
+  habits.bucket_bytes = 6.43e+07;
   habits.gradient_bytes = 4;
-  habits.forward_ops = 363;
-  habits.backward_ops = 410;
-  habits.collective_ops = 42.7;
-  habits.transfer_ops = 216;
+  habits.forward_ops = 549;
+  habits.backward_ops = 230;
+  habits.collective_ops = 55.3;
+  habits.transfer_ops = 1.63;
   habits.microbatch_ops = 8.06;
-  habits.step_ops = 12500;
+  habits.step_ops = 0;
   habits.streaming_forward = 1;
   habits.streaming_backward = 1.5;
   habits.logit_passes = 4;
@@ -98,46 +98,47 @@ TimeHabits MegatronDeepspeed() {
   TimeHabits habits;
   habits.fused_attention = false;
   habits.zero_all_reduces = true;
-  habits.tensor_hidden_forward = 0.5;
-  habits.tensor_hidden_backward = 0.323;
-  habits.reduce_window = 0.603;
-  habits.overlap_slowdown = 0.00545;
+  habits.scatters_transfers = true;
+  habits.tensor_hidden_forward = 0.211;
+  habits.tensor_hidden_backward = 0.225;
+  habits.reduce_window = 0.543;
+  habits.overlap_slowdown = 0.3;
   habits.bucket_bytes = 2e+09;
   habits.gradient_bytes = 4;
   habits.forward_ops = 458;
   habits.backward_ops = 315;
-  habits.collective_ops = 13.5;
-  habits.transfer_ops = 71.9;
-  habits.microbatch_ops = 456;
-  habits.step_ops = 1120;
+  habits.collective_ops = 17;
+  habits.transfer_ops = 122;
+  habits.microbatch_ops = 381;
+  habits.step_ops = 596;
   habits.streaming_forward = 2.5;
   habits.streaming_backward = 3;
   habits.score_passes_forward = 3;
-  habits.score_passes_backward = 11.7;
+  habits.score_passes_backward = 12.4;
   habits.logit_passes = 30;
-  habits.optimizer_bytes = 28.1;
+  habits.optimizer_bytes = 28;
   habits.straggler_sigma = 0.004;
   return habits;
 }
 
 TimeHabits PytorchEager() {
   TimeHabits habits;
-  habits.pipeline_hidden = 0.992;
-  habits.reduce_window = 0.0308;
+  habits.reduce_window = 0.029;
   habits.overlap_slowdown = 1.64e-05;
   habits.bucket_bytes = 3.09e+08;
   habits.gradient_bytes = 2;
-  habits.forward_ops = 425;
+  habits.forward_ops = 465;
   habits.backward_ops = 189;
   habits.collective_ops = 35.7;
-  habits.transfer_ops = 984;
-  habits.microbatch_ops = 1540;
-  habits.step_ops = 9150;
+  habits.transfer_ops = 746;
+  habits.microbatch_ops = 1100;
+  habits.step_ops = 9440;
   habits.streaming_forward = 1;
-  habits.streaming_backward = 2.98;
+  habits.streaming_backward = 3;
   habits.logit_passes = 4;
   habits.optimizer_bytes = 60;
   habits.straggler_sigma = 0.004;
+  habits.tensor_hidden_backward = 0.00363;
   return habits;
 }
 

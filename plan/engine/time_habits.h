@@ -32,7 +32,14 @@ struct TimeHabits {
   // Shares of tensor-parallel communication that the compute of its own pass hides, [0, 1].
   double tensor_hidden_forward = 0;
   double tensor_hidden_backward = 0;
-  double pipeline_hidden = 0;  // of a transfer between stages
+
+  // Each rank of tp sends its own part of an activation that all of them hold whole, and the
+  // receivers gather it inside their node (arXiv:2104.04473, 4.1).
+  bool scatters_transfers = false;
+  // Interleaved chunks: a transfer moves beside the pass of another chunk, and what outlasts that
+  // is waited for. Of one chunk a stage waits for its transfers.
+  bool chunks_hide_transfers = false;
+
   // Context parallelism gathers keys and values of whole sequences before attention, and again in
   // the backward pass, whose sums it scatters (arXiv:2407.21783, 3.3.2); false: they pass around a
   // ring under the attention of what has arrived (arXiv:2310.01889).

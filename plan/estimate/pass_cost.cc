@@ -459,13 +459,27 @@ double BoundarySeconds(const Question& question, const Layout& layout) {
   const Machine machine = MachineOf(question);
   const double tokens = static_cast<double>(layout.micro_batch_size) *
                         static_cast<double>(question.batch.seq_len) / layout.cp;
-  const double bytes = machine.element_bytes * tokens *
-                       static_cast<double>(question.model.hidden_size) /
-                       (layout.sequence_parallel ? layout.tp : 1);
+  const double bytes =
+      machine.element_bytes * tokens * static_cast<double>(question.model.hidden_size);
   const TimeHabits& habits = question.engine.time;
-  return (1 - habits.pipeline_hidden) *
-             SendSeconds(machine, layout.world_size(), layout.world_size(), bytes) +
-         habits.transfer_ops * machine.op_s;
+  const bool scatters = habits.scatters_transfers && layout.tp > 1 && !layout.sequence_parallel;
+  const double sent = scatters || layout.sequence_parallel ? bytes / layout.tp : bytes;
+  const int world = layout.world_size();
+  double transfer_s = SendSeconds(machine, world, world, sent) + habits.transfer_ops * machine.op_s;
+  if (scatters) {
+    transfer_s += AllGatherSeconds(machine, GroupOf(machine, layout.tp, 1, world), bytes);
+  }
+  return transfer_s;
+}
+
+double WaitedBoundarySeconds(const Question& question, const Layout& layout, double chunk_s) {
+  const double transfer_s = BoundarySeconds(question, layout);
+  if (!ChunksHideTransfers(question, layout)) return transfer_s;
+  return std::max(0.0, transfer_s - chunk_s);
+}
+
+bool ChunksHideTransfers(const Question& question, const Layout& layout) {
+  return layout.virtual_stages > 1 && question.engine.time.chunks_hide_transfers;
 }
 
 }  // namespace weft
