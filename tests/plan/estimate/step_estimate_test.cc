@@ -336,6 +336,35 @@ TEST(StepEstimate, PipelineSendsEachMicrobatchThereAndBack) {
               2 * (8 + 1) * boundary_bytes, 1e-3);
 }
 
+// torchtitan keeps every second product.
+TEST(BlockPass, SelectiveRecomputeRepeatsAnEnginesShareOfItsProducts) {
+  Question question = Asked(SampleJob());
+  const Layout layout = {.micro_batch_size = 2, .gradient_accumulation_steps = 8};
+  const auto again_s = [&] {
+    return BlockPass(question, layout, Recompute::kSelective).backward.of(TimeTerm::kRecompute);
+  };
+  const double forward_s =
+      BlockPass(question, layout, Recompute::kNone).forward.of(TimeTerm::kMatmul);
+  const double before_s = again_s();
+  question.engine.time.selective_products = 0.5;
+  EXPECT_NEAR(again_s() - before_s, forward_s / 2, 1e-9 * forward_s);
+}
+
+// Streams wait for each other around a collective, whatever it moves.
+TEST(BlockPass, ATensorParallelCollectiveTakesTimeToStart) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  Question question = Asked(job);
+  question.cluster.device.backend = BackendKind::kCuda;
+  const Layout layout = {.tp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
+  const auto forward_s = [&] {
+    return BlockPass(question, layout, Recompute::kNone).forward.of(TimeTerm::kTensorComm);
+  };
+  const double before_s = forward_s();
+  question.engine.time.collective_start_s = 1;
+  EXPECT_NEAR(forward_s() - before_s, 2, 1e-6);
+}
+
 // arXiv:2104.04473, 4.1: tp ranks of one node hold the same activation.
 TEST(Boundary, ScatteredTransfersSendAPartAndGatherItInsideTheNode) {
   JobSpec job = SampleJob();
