@@ -400,8 +400,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
     const double again_s = pass.fused ? 0 : attention.forward_s + scores.forward_s;
     const double share = habits.selective_products;
     const double products_s = share > 0 ? share * matmul.forward_s : 0;  // may be infinite
-    backward[TimeTerm::kRecompute] =
-        pass.sharing * (again_s + elements.forward_s / 2 + products_s);
+    backward[TimeTerm::kRecompute] = pass.sharing * (again_s + elements.forward_s / 2 + products_s);
   }
   AddOverhead(pass, forward_ops, forward);
   AddOverhead(pass, backward_ops, backward);
