@@ -27,8 +27,8 @@ TEST(ErrorRows, CoverEveryMeasuredEngineAtEveryScale) {
       EXPECT_TRUE(rows.empty()) << "nobody has measured it on GPUs";
       continue;
     }
-    if (engine == "megatron-lm") {
-      EXPECT_TRUE(rows.empty()) << "fewer runs than a bar takes were published";
+    if (engine == "megatron-lm" || engine == "pytorch-fsdp") {
+      EXPECT_TRUE(rows.empty()) << "it has the bar of all engines";
       continue;
     }
     ASSERT_FALSE(rows.empty());
