@@ -25,7 +25,7 @@ void AddGeneration(const std::string& name, GenerationConstants& constants,
   }
 }
 
-// What an engine overlaps and in which pieces is stated (plan/engine/constants.cc), not fitted.
+// Fits no overlap and no size of a piece: plan/engine/constants.cc states those.
 void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParameter>& parameters) {
   std::vector<FitParameter> own = {
       {"overlap_slowdown", &habits.overlap_slowdown, 0, 0.3},

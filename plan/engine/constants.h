@@ -24,8 +24,8 @@ struct GenerationConstants {
 
 struct TimeConstants {
   GenerationConstants ampere, hopper, blackwell, ada;
-  // Of a NIC of Ethernet (RoCE, EFA), in place of a generation's inter_latency_s, which is that of
-  // InfiniBand.
+  // A NIC of Ethernet (RoCE, EFA) has this latency, in place of a generation's inter_latency_s,
+  // which is that of InfiniBand.
   double ethernet_latency_s = 3e-4;
   MatmulHabits matmul;  // of every engine on GPUs
   TimeHabits weft;
