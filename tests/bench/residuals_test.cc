@@ -41,7 +41,7 @@ TEST(ErrorRowsOf, AreDecilesOfPredictedOverMeasuredByEngineAndScale) {
   for (int i = 0; i <= 10; ++i) {
     all.Add("NVIDIA/dgxc-benchmarking", "A", 32, 0.5 + 0.1 * i);
     all.Add("NVIDIA/dgxc-benchmarking", "B", 1024, 2);
-    all.Add("mosaicml/llm-foundry", "A", 8, 3);
+    all.Add("InternLM/InternEvo", "B", 8, 3);
   }
   const ErrorRow row = all.Row("megatron", 32);
   EXPECT_EQ(row.rows, 11);
@@ -50,7 +50,7 @@ TEST(ErrorRowsOf, AreDecilesOfPredictedOverMeasuredByEngineAndScale) {
   EXPECT_NEAR(row.p90, 1.4, 1e-12);
   EXPECT_EQ(all.Row("megatron", 8).rows, 0);
   EXPECT_NEAR(all.Row("megatron", 1024).median, 2, 1e-12);
-  EXPECT_NEAR(all.Row("pytorch-fsdp", 8).p90, 3, 1e-12);
+  EXPECT_NEAR(all.Row("pytorch-eager", 8).p90, 3, 1e-12);
   const std::string text = ErrorRowsText("title:", ErrorRowsOf(all.predictions));
   EXPECT_NE(text.find("title:\nengine profile"), std::string::npos) << text;
   EXPECT_NE(text.find("megatron             9-64             11   0.600   1.000   1.400\n"),
