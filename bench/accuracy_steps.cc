@@ -25,22 +25,29 @@ struct SourceEngine {
 constexpr SourceEngine kEngines[] = {
     {"vTrain", "megatron-deepspeed"},
     {"bigscience", "megatron-deepspeed"},
-    {"PTD-P", "megatron-deepspeed"},
-    {"recompute paper", "megatron-deepspeed"},
+    {"PTD-P", "megatron-lm"},
+    {"recompute paper", "megatron-lm"},
     {"dgxc", "megatron"},
     {"Megatron", "megatron"},
     {"NeMo", "megatron"},
     {"SimuMax", "megatron"},
     {"nanotron", "pytorch-eager"},
-    {"llm-foundry", "pytorch-eager"},
-    {"torchtitan", "pytorch-eager"},
-    {"stas00", "pytorch-eager"},
+    {"llm-foundry", "pytorch-fsdp"},
+    {"torchtitan", "pytorch-fsdp"},
+    {"stas00", "pytorch-fsdp"},
     {"InternEvo", "pytorch-eager"},
 };
 
-const TimeHabits& HabitsOf(const TimeConstants& constants, absl::string_view engine) {
+// Sources whose nodes are joined by RoCE (InternEvo) or EFA (nanotron's study), not by InfiniBand.
+bool IsOnEthernet(absl::string_view source) {
+  return absl::StrContains(source, "InternEvo") || absl::StrContains(source, "nanotron");
+}
+
+TimeHabits HabitsOf(const TimeConstants& constants, absl::string_view engine) {
   if (engine == "megatron") return constants.megatron;
+  if (engine == "megatron-lm") return MegatronLmHabits(constants);
   if (engine == "megatron-deepspeed") return constants.megatron_deepspeed;
+  if (engine == "pytorch-fsdp") return constants.pytorch_fsdp;
   if (engine == "pytorch-eager") return constants.pytorch_eager;
   return constants.weft;
 }
@@ -151,6 +158,9 @@ absl::StatusOr<Question> QuestionOf(const TimeConstants& constants, const Measur
   Question question;
   ASSIGN_OR_RETURN(question.cluster, ClusterOf(constants, run.hardware, run.gpus, run.gpus_per_node,
                                                run.inter_node_bytes_per_s));
+  if (IsOnEthernet(run.source)) {
+    question.cluster.inter_node.latency_s = constants.ethernet_latency_s;
+  }
   RETURN_IF_ERROR(CheckModel(run.shape));
   RETURN_IF_ERROR(CheckPrecision(question.cluster.device, run.precision));
   RETURN_IF_ERROR(CheckLayout(run.shape, question.cluster, run.batch, run.layout));

@@ -1,15 +1,17 @@
 // Fits the constants of the time model (plan/engine/constants.h) to published step times, and
 // cross-validates them: what ships is what is fitted. Usage:
 //   fit_constants STEPS.csv [--rounds N] [--sources PART,...] [--only PREFIX,...] [--load FILE]
-//                 [--start shipped|middle] [--dump FILE] [--cross all|PART,...] [--folds N]
+//                 [--start shipped|middle] [--dump FILE] [--cross all|PART,...]
+//                 [--leave shape|source|family] [--folds N]
 // --only: constants that start so are fitted; -NAME keeps one. --load: "name = value" lines to
 // start from, as this program prints them. --start middle: each constant starts in the middle of
 // its range, which knows of no measurement. --dump: terms of every row. --cross: refits without
 // each model shape of these sources in turn, on all other rows that are fitted, from the same
 // start, and prints the errors of what was left out, also by engine and number of GPUs: the error
-// bars of plans, with --cross all. --folds: shapes are dealt out to so many folds, each left out at
-// once, which is as many refits. A coordinate search: no derivatives, and it
-// ends after `rounds`.
+// bars of plans, with --cross all. --leave: whole sources are left out in turn, or all runs that an
+// engine profile has of a model family. --folds: shapes are dealt out to so many folds, each left
+// out at once, which is as many refits. A coordinate search: no derivatives, and it ends after
+// `rounds`.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -53,13 +55,15 @@ std::vector<Row> RowsToFit(const std::vector<StepPrediction>& predictions,
   return rows;
 }
 
-// Says whether a constant may change what is predicted for a run: an engine's do for its own alone.
+// Says whether a constant may change what is predicted for a run: an engine's do for its own alone,
+// and for those that MegatronLmHabits makes of them.
 bool Concerns(const std::string& constant, const MeasuredRun& run) {
   const std::string engine =
       absl::StrReplaceAll(EngineOf(run.source), {{"-", "_"}});  // as constants name it
   const absl::string_view owner = absl::string_view(constant).substr(0, constant.find('.'));
-  const bool is_engine = absl::StrContains(owner, "megatron") || owner == "pytorch_eager";
-  return !is_engine || owner == engine;
+  const bool is_engine = absl::StrContains(owner, "megatron") || absl::StartsWith(owner, "pytorch");
+  const bool is_made = engine == "megatron_lm" && absl::StartsWith(owner, "megatron");
+  return !is_engine || owner == engine || is_made;
 }
 
 // Returns the loss of a row, without its weight; 0 where nothing can be predicted.
@@ -176,8 +180,9 @@ void Dump(const std::string& path, const StepAccuracy& accuracy) {
 
 struct Options {
   std::string steps, load, dump;
+  std::string leave = "shape";
   int rounds = 30;
-  int folds = 0;  // 0: one for each model shape
+  int folds = 0;  // 0: one for each part
   bool middle = false;
   std::vector<std::string> only, sources, cross;  // cross: {"all"} or parts of sources
 };
@@ -200,6 +205,9 @@ bool ParseOptions(const std::vector<std::string>& arguments, Options& options) {
       options.sources = absl::StrSplit(value, ',');
     } else if (name == "--load") {
       options.load = value;
+    } else if (name == "--leave") {
+      options.leave = value;
+      known = value == "shape" || value == "source" || value == "family";
     } else if (name == "--dump") {
       options.dump = value;
     } else if (name == "--start") {
@@ -227,25 +235,30 @@ bool IsFitted(const Options& options, const MeasuredRun& run) {
   return options.sources.empty() || IsNamed(options.sources, run.source);
 }
 
-// A model shape of one source: what is left out together.
-std::string ShapeOf(const MeasuredRun& run) {
+// Returns a name that those runs share which are left out together: a model shape of one source,
+// all of a source, or all of an engine profile's runs of one model family.
+std::string PartOf(const Options& options, const MeasuredRun& run) {
+  if (options.leave == "source") return run.source;
+  if (options.leave == "family") {
+    return absl::StrCat(EngineOf(run.source), " ", run.model.substr(0, run.model.find(' ')));
+  }
   return absl::StrCat(run.source, " ", run.model);
 }
 
-// Each model shape of one source, or each fold of them, left out at a time, always from `start`.
+// Each part, or each fold of them, left out at a time, always from `start`.
 StepAccuracy CrossValidate(const Options& options, const TimeConstants& start,
                            const StepAccuracy& all, const std::vector<Row>& rows) {
-  std::map<std::string, int> fold_of;  // in order of their names: shapes of a source are dealt out
+  std::map<std::string, int> fold_of;  // in order of their names: parts of a source are dealt out
   for (const Row& row : rows) {
-    if (IsNamed(options.cross, row.run->source)) fold_of[ShapeOf(*row.run)] = 0;
+    if (IsNamed(options.cross, row.run->source)) fold_of[PartOf(options, *row.run)] = 0;
   }
-  int shapes = 0;
+  int parts = 0;
   const int folds = options.folds > 0 ? options.folds : static_cast<int>(fold_of.size());
-  for (auto& [shape, fold] : fold_of) fold = shapes++ % folds;
+  for (auto& [part, fold] : fold_of) fold = parts++ % folds;
   StepAccuracy unseen;
   for (int fold = 0; fold < folds; ++fold) {
     const auto is_left_out = [&](const MeasuredRun& run) {
-      const auto found = fold_of.find(ShapeOf(run));
+      const auto found = fold_of.find(PartOf(options, run));
       return found != fold_of.end() && found->second == fold;
     };
     const std::vector<Row> others = RowsToFit(all.predictions, [&](const MeasuredRun& run) {
@@ -292,15 +305,11 @@ int Run(const Options& options) {
   std::printf("%s", StepAccuracyText(fitted).c_str());
   if (!options.dump.empty()) Dump(options.dump, fitted);
   if (options.cross.empty()) return 0;
-  StepAccuracy unseen = CrossValidate(options, start, all, rows);
-  std::printf("cross-validation, each model shape of a source left out in turn:\n%s",
+  const StepAccuracy unseen = CrossValidate(options, start, all, rows);
+  std::printf("cross-validation, each %s left out in turn:\n%s", options.leave.c_str(),
               StepAccuracyText(unseen).c_str());
-  // Runs that constants are never fitted to are unseen as they are.
-  for (const StepPrediction& prediction : fitted.predictions) {
-    if (!IsFitRow(*prediction.run)) unseen.predictions.push_back(prediction);
-  }
-  std::printf("%s", ErrorRowsText("predicted / measured of what was left out, and of PTD-P's, "
-                                  "which are never fitted (plan/estimate/prediction_error.cc):",
+  std::printf("%s", ErrorRowsText("predicted / measured of what was left out "
+                                  "(plan/estimate/prediction_error.cc):",
                                   ErrorRowsOf(unseen.predictions))
                         .c_str());
   return 0;
@@ -315,7 +324,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: fit_constants STEPS.csv [--rounds N] [--sources PART,...] "
                  "[--only PREFIX,...] [--load FILE] [--start shipped|middle] [--dump FILE] "
-                 "[--cross all|PART,...] [--folds N]\n");
+                 "[--cross all|PART,...] [--leave shape|source|family] [--folds N]\n");
     return 2;
   }
   return weft::Run(options);

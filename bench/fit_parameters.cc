@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace weft {
@@ -14,8 +15,8 @@ void AddGeneration(const std::string& name, GenerationConstants& constants,
       {"matmul_fp8", &constants.matmul_fp8, 0.2, 1},
       {"attention", &constants.attention, 0.28, 0.75},
       {"streaming", &constants.streaming, 0.75, 0.92},
-      {"intra_node", &constants.intra_node, 0.65, 1},
-      {"intra_latency_s", &constants.intra_latency_s, 2e-6, 1.5e-5},
+      {"intra_node", &constants.intra_node, 0.7, 0.85},
+      {"intra_latency_s", &constants.intra_latency_s, 2e-6, 1e-5},
       {"inter_latency_s", &constants.inter_latency_s, 5e-6, 1.5e-5},
   };
   for (const FitParameter& parameter : own) {
@@ -24,30 +25,36 @@ void AddGeneration(const std::string& name, GenerationConstants& constants,
   }
 }
 
+// Fits no overlap and no size of a piece: plan/engine/constants.cc states those.
 void AddEngine(const std::string& name, TimeHabits& habits, std::vector<FitParameter>& parameters) {
-  const FitParameter own[] = {
-      {"tensor_hidden_forward", &habits.tensor_hidden_forward, 0, 0.5},
-      {"tensor_hidden_backward", &habits.tensor_hidden_backward, 0, 1},
-      {"pipeline_hidden", &habits.pipeline_hidden, 0, 1},
-      {"reduce_window", &habits.reduce_window, 0, 1},
-      {"gather_window", &habits.gather_window, 0, 1},
+  std::vector<FitParameter> own = {
       {"overlap_slowdown", &habits.overlap_slowdown, 0, 0.3},
-      {"bucket_bytes", &habits.bucket_bytes, 1e7, 2e9},
-      {"gradient_bytes", &habits.gradient_bytes, 2, 4},
       {"forward_ops", &habits.forward_ops, 10, 800},
       {"backward_ops", &habits.backward_ops, 10, 800},
       {"collective_ops", &habits.collective_ops, 0, 100},
+      {"collective_start_s", &habits.collective_start_s, 0, 8e-4},
       {"transfer_ops", &habits.transfer_ops, 0, 1500},
       {"microbatch_ops", &habits.microbatch_ops, 0, 3000},
       {"step_ops", &habits.step_ops, 0, 30000},
       {"streaming_forward", &habits.streaming_forward, 1, 2.5},
       {"streaming_backward", &habits.streaming_backward, 1.5, 3},
-      {"score_passes_forward", &habits.score_passes_forward, 3, 14},
-      {"score_passes_backward", &habits.score_passes_backward, 4, 18},
       {"logit_passes", &habits.logit_passes, 4, 30},
       {"optimizer_bytes", &habits.optimizer_bytes, 28, 60},
       {"straggler_sigma", &habits.straggler_sigma, 0, 0.004},
   };
+  if (!habits.fused_attention) {
+    own.push_back({"score_passes_forward", &habits.score_passes_forward, 3, 14});
+    own.push_back({"score_passes_backward", &habits.score_passes_backward, 4, 18});
+  }
+  if (absl::StartsWith(name, "pytorch")) {
+    own.push_back({"row_streaming_forward", &habits.row_streaming_forward, 1, 2.5});
+    own.push_back({"row_streaming_backward", &habits.row_streaming_backward, 1.5, 3});
+    own.push_back({"old_attention_rate", &habits.old_attention_rate, 0.4, 1});
+  }
+  if (name == "megatron") {
+    own.push_back({"tensor_hidden_forward", &habits.tensor_hidden_forward, 0, 1});
+    own.push_back({"tensor_hidden_backward", &habits.tensor_hidden_backward, 0, 1});
+  }
   for (const FitParameter& parameter : own) {
     parameters.push_back(parameter);
     parameters.back().name = absl::StrCat(name, ".", parameter.name);
@@ -62,11 +69,13 @@ std::vector<FitParameter> FitParameters(TimeConstants& constants) {
   parameters.push_back({"matmul.wave_loss", &constants.matmul.wave_loss, 0, 1});
   parameters.push_back({"matmul.small_tile_loss", &constants.matmul.small_tile_loss, 0, 0.3});
   parameters.push_back({"matmul.odd_size_rate", &constants.matmul.odd_size_rate, 0.02, 1});
+  parameters.push_back({"ethernet.latency_s", &constants.ethernet_latency_s, 1e-5, 6e-4});
   AddGeneration("ampere", constants.ampere, parameters);
   AddGeneration("hopper", constants.hopper, parameters);
   AddGeneration("blackwell", constants.blackwell, parameters);
   AddEngine("megatron", constants.megatron, parameters);
   AddEngine("megatron_deepspeed", constants.megatron_deepspeed, parameters);
+  AddEngine("pytorch_fsdp", constants.pytorch_fsdp, parameters);
   AddEngine("pytorch_eager", constants.pytorch_eager, parameters);
   return parameters;
 }

@@ -11,17 +11,13 @@ bool IsFitRow(const MeasuredRun& run) {
   return !absl::StrContains(run.source, "nanotron") || run.gpus <= 16;
 }
 
-bool IsErrorBarRow(const MeasuredRun& run) {
-  return IsFitRow(run) || absl::StrContains(run.source, "PTD-P");
-}
-
 std::vector<ErrorRow> ErrorRowsOf(const std::vector<StepPrediction>& predictions) {
   std::vector<ErrorRow> rows;
   for (const ErrorRow& band : ErrorRows()) {
     std::vector<double> ratios;
     for (const StepPrediction& prediction : predictions) {
       const MeasuredRun& run = *prediction.run;
-      if (!IsErrorBarRow(run) || EngineOf(run.source) != band.engine) continue;
+      if (!IsFitRow(run) || EngineOf(run.source) != band.engine) continue;
       if (run.gpus < band.from_gpus || run.gpus > band.to_gpus) continue;
       ratios.push_back(prediction.time.total_s() / *run.step_s);
     }

@@ -11,14 +11,10 @@
 namespace weft {
 
 // Tiers A and B, but for nodes beyond the second of a cluster whose network is known to give a
-// fraction of its nominal rate: what constants are fitted to.
+// fraction of its nominal rate: what constants are fitted to, and what speaks for an error bar.
 bool IsFitRow(const MeasuredRun& run);
 
-// Says whether a row speaks for an error bar: those that constants are fitted to do, and PTD-P's,
-// which are of tier C for their rounding to 0.4 % alone and which no constant was fitted to.
-bool IsErrorBarRow(const MeasuredRun& run);
-
-// Deciles of `predictions` of IsErrorBarRow in the bands of ErrorRows, in its order; bands without
+// Deciles of `predictions` of IsFitRow in the bands of ErrorRows, in its order; bands without
 // a row have 0 rows.
 std::vector<ErrorRow> ErrorRowsOf(const std::vector<StepPrediction>& predictions);
 

@@ -24,12 +24,20 @@ struct GenerationConstants {
 
 struct TimeConstants {
   GenerationConstants ampere, hopper, blackwell, ada;
+  // A NIC of Ethernet (RoCE, EFA) has this latency, in place of a generation's inter_latency_s,
+  // which is that of InfiniBand.
+  double ethernet_latency_s = 3e-4;
   MatmulHabits matmul;  // of every engine on GPUs
   TimeHabits weft;
-  TimeHabits megatron;            // with distributed optimizer, overlapped communication
-  TimeHabits megatron_deepspeed;  // of 2021-22: eager attention, nothing overlapped
-  TimeHabits pytorch_eager;
+  TimeHabits megatron;            // Megatron-Core: distributed optimizer, overlapped communication
+  TimeHabits megatron_deepspeed;  // of 2021-22: eager attention, DeepSpeed's pipeline engine
+  TimeHabits pytorch_fsdp;        // prefetched gathers
+  TimeHabits pytorch_eager;       // modules under data parallelism or ZeRO-1
 };
+
+// Megatron-LM of 2021-22, which has no constants of its own: the fused kernels that Megatron-Core
+// kept, the attention of Megatron-DeepSpeed, and nothing overlapped.
+TimeHabits MegatronLmHabits(const TimeConstants& constants);
 
 TimeConstants FittedTimeConstants();
 

@@ -16,12 +16,29 @@ EngineProfile MegatronProfile() {
   return profile;
 }
 
-// Megatron-LM and Megatron-DeepSpeed of 2021-22: eager attention, nothing overlapped.
+// Megatron-LM of 2021-22: eager attention, nothing overlapped.
+EngineProfile MegatronLmProfile() {
+  EngineProfile profile;
+  profile.name = "megatron-lm";
+  profile.memory = MegatronLmMemory();
+  profile.time = MegatronLmHabits(FittedTimeConstants());
+  return profile;
+}
+
+// The same model code under DeepSpeed's pipeline engine.
 EngineProfile MegatronDeepspeedProfile() {
   EngineProfile profile = MegatronProfile();
   profile.name = "megatron-deepspeed";
   profile.memory = MegatronDeepspeedMemory();
   profile.time = FittedTimeConstants().megatron_deepspeed;
+  return profile;
+}
+
+EngineProfile PytorchFsdpProfile() {
+  EngineProfile profile;
+  profile.name = "pytorch-fsdp";
+  profile.memory = PytorchEagerMemory();
+  profile.time = FittedTimeConstants().pytorch_fsdp;
   return profile;
 }
 
@@ -34,7 +51,9 @@ EngineProfile PytorchEagerProfile() {
 }
 
 std::vector<EngineProfile> Profiles() {
-  return {WeftProfile(), MegatronProfile(), MegatronDeepspeedProfile(), PytorchEagerProfile()};
+  return {WeftProfile(),        MegatronProfile(),
+          MegatronLmProfile(),  MegatronDeepspeedProfile(),
+          PytorchFsdpProfile(), PytorchEagerProfile()};
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace weft {
 
 struct EngineProfile {
-  std::string name = "weft";  // "weft", "megatron", "pytorch-eager"
+  std::string name = "weft";  // one of EngineProfileNames()
   MemoryHabits memory;
   TimeHabits time;
 };

@@ -42,18 +42,24 @@ MemoryHabits MegatronMemory() {
   return habits;
 }
 
-// Megatron-DeepSpeed of 2021-22 with ZeRO-1: 16-bit weights and gradients; fp32 gradient, master
-// and moments of the rank's shard. The context is what nvidia-smi sees beyond tensors: all modules
-// of CUDA loaded, communicators, DeepSpeed's buckets and the allocator's fragments (fitted to
-// bigscience's runs on A100, which also give back 4.4 + 16.4 / n bytes per parameter). Layers are
-// its own, without Transformer Engine; cuBLAS's workspace on Ampere is 8.1 MiB.
-MemoryHabits MegatronDeepspeedMemory() {
+// Megatron-LM of 2021-22: layers are its own, without Transformer Engine; cuBLAS's workspace on
+// Ampere is 8.1 MiB.
+MemoryHabits MegatronLmMemory() {
   MemoryHabits habits = MegatronMemory();
   habits.keeps_score_buffer = true;
   habits.workspace_bytes = 2 * 8.125 * kMiB;
+  habits.fused_attention = false;
+  return habits;
+}
+
+// Megatron-DeepSpeed of 2021-22 with ZeRO-1: 16-bit weights and gradients; fp32 gradient, master
+// and moments of the rank's shard. The context is what nvidia-smi sees beyond tensors: all modules
+// of CUDA loaded, communicators, DeepSpeed's buckets and the allocator's fragments (fitted to
+// bigscience's runs on A100, which also give back 4.4 + 16.4 / n bytes per parameter).
+MemoryHabits MegatronDeepspeedMemory() {
+  MemoryHabits habits = MegatronLmMemory();
   habits.gradient_bytes = 6;  // bf16, and the fp32 sum over microbatches
   habits.gradient_copies_stay = true;
-  habits.fused_attention = false;
   habits.context_bytes = 9 * kGiB;
   habits.guard_share = 0.15;
   return habits;
@@ -64,7 +70,8 @@ MemoryHabits MegatronDeepspeedMemory() {
 // activation of the feed-forward keeps, the bytes per logit and the context are fitted to
 // nanotron's published peaks without pipelines, to the upper of their two modes (some runs hold a
 // third less, for which the study names no reason); 4.6 % mean error there, 9.5 % at the 90th
-// percentile.
+// percentile. nanotron's runs that peaked above 70 of 80 GiB took a second a microbatch more than
+// others (docs/estimates.md has the table): the last 12 % are not offered.
 MemoryHabits PytorchEagerMemory() {
   MemoryHabits habits;
   habits.shards_are_master = true;
@@ -76,6 +83,7 @@ MemoryHabits PytorchEagerMemory() {
   habits.workspace_bytes = 64 * kMiB;
   habits.context_bytes = 390 * kMiB;
   habits.guard_share = 0.2;
+  habits.spare_share = 0.12;
   return habits;
 }
 

@@ -62,10 +62,14 @@ struct MemoryHabits {
   double context_bytes = 0;      // beside what the device's profile names: communicators
   double guard_share = 0.02;     // of an estimate: what it was seen to fall short by, at most
   double allocator_slack = 1.0;  // reserved over allocated bytes
+  // A caching allocator has to find this share of a device's memory free, or it gives blocks back
+  // to the driver and asks for them again in every microbatch.
+  double spare_share = 0;
 };
 
 MemoryHabits WeftMemory();
 MemoryHabits MegatronMemory();
+MemoryHabits MegatronLmMemory();
 MemoryHabits MegatronDeepspeedMemory();
 MemoryHabits PytorchEagerMemory();
 

@@ -27,12 +27,28 @@ struct TimeHabits {
   // TFLOP/s). Not fitted.
   double ordered_attention_rate = 0.65;
 
+  // Rate of fused attention by kernels that were written for Ampere (mma.sync), on devices that
+  // multiply 8-bit floats, over the rate of kernels that were written for those. Shah et al.,
+  // arXiv:2407.08608, measure about half for the forward pass alone.
+  double old_attention_rate = 1;
+
   MatmulHabits matmul;
+
+  // On GPUs: a collective that is waited for takes so long beside what it moves, since its stream
+  // and the compute's wait for each other.
+  double collective_start_s = 0;
 
   // Shares of tensor-parallel communication that the compute of its own pass hides, [0, 1].
   double tensor_hidden_forward = 0;
   double tensor_hidden_backward = 0;
-  double pipeline_hidden = 0;  // of a transfer between stages
+
+  // Each rank of tp sends its own part of an activation that all of them hold whole, and the
+  // receivers gather it inside their node (arXiv:2104.04473, 4.1).
+  bool scatters_transfers = false;
+  // Interleaved chunks: a transfer moves beside the pass of another chunk, and what outlasts that
+  // is waited for. Of one chunk a stage waits for its transfers.
+  bool chunks_hide_transfers = false;
+
   // Context parallelism gathers keys and values of whole sequences before attention, and again in
   // the backward pass, whose sums it scatters (arXiv:2407.21783, 3.3.2); false: they pass around a
   // ring under the attention of what has arrived (arXiv:2310.01889).
@@ -49,6 +65,9 @@ struct TimeHabits {
   // Gradients and weights cross the data axis by the buckets of plan/shards/buckets.h, each block's
   // beside the blocks after it; false: in collectives of bucket_bytes beside the whole pass.
   bool by_buckets = false;
+  // Each block is gathered and reduced by a collective of its own (a unit of FSDP); false: by
+  // collectives of bucket_bytes.
+  bool by_blocks = false;
   double bucket_bytes = 1e15;  // of gradients or parameters, per collective
   // Where products are in 16 or 8 bits; in fp32 both have 4.
   double gradient_bytes = 4;   // per parameter, as reduced
@@ -63,10 +82,18 @@ struct TimeHabits {
   double microbatch_ops = 0;
   double step_ops = 0;
 
+  // Recompute `selective` repeats this share of a block's linear layers beside the attention core
+  // and the cheap wide tensors.
+  double selective_products = 0;
+
   // Traffic of memory-bound kernels over the least there is (each tensor read once by each kernel
   // that needs it and written once): the lack of fusion.
   double streaming_forward = 1;
   double streaming_backward = 2;
+  // The same of norms, residual sums and other tensors as wide as the model, which tp does not cut
+  // but by sequence.
+  double row_streaming_forward = 1;
+  double row_streaming_backward = 2;
   double score_passes_forward = 4;  // times that a stored score is written or read
   double score_passes_backward = 8;
   // Under precision fp8 the 8-bit codes of operands are made before their products, and the head is

@@ -18,6 +18,12 @@ double ReduceWindow(const Question& question, const Machine& machine, int world)
   return has_room ? question.engine.time.reduce_window : 0;
 }
 
+// Returns into how many collectives the engine cuts `bytes` of a stage.
+double Pieces(const TimeHabits& habits, double blocks, double bytes) {
+  if (habits.by_buckets) return 1;
+  return habits.by_blocks ? blocks : std::max(1.0, bytes / habits.bucket_bytes);
+}
+
 // Counts the parameters of a head with a table of its own, the final norm included.
 double HeadParameters(const Question& question, const Layout& layout) {
   const double norm = question.model.family == ModelFamily::kGpt2 ? 2 : 1;
@@ -56,6 +62,7 @@ DataComm::DataComm(const Question& question, const Machine& machine, const Layou
       .machine = machine,
       .layout = layout,
       .share = share,
+      .blocks = static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage)),
       .data = GroupOf(machine, layout.data_group(), layout.tp, world),
       .shard = GroupOf(machine, owners, layout.tp, world),
       .across = GroupOf(machine, layout.data_group() / owners, layout.tp * owners, world)};
@@ -131,6 +138,8 @@ void DataComm::TakePool(const Axis& axis) {
   block_ = MovesOf(axis, trained, trained);
   pass_gather_s_ = question.adapters ? GatherSeconds(axis, own.all()) : block_.gather_s;
   cut_ = 1;
+  // The first unit that is gathered, and the last that is reduced, have nothing to move beside.
+  if (habits_->by_blocks) last_share_ = 1 / axis.blocks;
   // FSDP and others sum over all ranks in every pass.
   pass_scatter_s_ = block_.reduce_s();
 }
@@ -148,7 +157,7 @@ DataComm::Moves DataComm::MovesOf(const Axis& axis, double summed_parameters,
   moves.scatter_s = ReduceSeconds(axis, axis.shard, bytes);
   const double part_bytes = bytes / layout.zero_ranks();
   if (part_bytes > 0 && axis.across.ranks > 1) {
-    const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);
+    const double pieces = Pieces(habits, axis.blocks, bytes);
     moves.across_s = pieces * AllReduceSeconds(axis.machine, axis.across, part_bytes / pieces);
   }
   moves.gather_s = GatherSeconds(axis, gathered_parameters);
@@ -158,8 +167,7 @@ DataComm::Moves DataComm::MovesOf(const Axis& axis, double summed_parameters,
 double DataComm::GatherSeconds(const Axis& axis, double parameters) {
   const double bytes = GatheredWeightBytes(axis.question) * parameters;
   if (bytes <= 0 || axis.layout.zero_stage == 0) return 0;
-  const TimeHabits& habits = axis.question.engine.time;
-  const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);
+  const double pieces = Pieces(axis.question.engine.time, axis.blocks, bytes);
   return pieces * AllGatherSeconds(axis.machine, axis.shard, bytes / pieces);
 }
 
@@ -167,7 +175,7 @@ double DataComm::GatherSeconds(const Axis& axis, double parameters) {
 double DataComm::ReduceSeconds(const Axis& axis, const PricedGroup& group, double bytes) {
   if (bytes <= 0) return 0;
   const TimeHabits& habits = axis.question.engine.time;
-  const double pieces = habits.by_buckets ? 1 : std::max(1.0, bytes / habits.bucket_bytes);
+  const double pieces = Pieces(habits, axis.blocks, bytes);
   const bool to_all = axis.layout.zero_stage == 0 || habits.zero_all_reduces;
   return pieces * (to_all ? AllReduceSeconds(axis.machine, group, bytes / pieces)
                           : ReduceScatterSeconds(axis.machine, group, bytes / pieces));
@@ -189,8 +197,9 @@ ActionSeconds DataComm::WaitsOfOne(const Layout& layout, const Turns& turns,
   const double weights_s = halves ? passes.weight_gradient_s : 0;
   const double forward_window_s = window * passes.forward_s;
   const double backward_window_s = window * (passes.backward_s - weights_s);
-  const auto exposed = [this](double comm_s, double window_s) {
-    return Exposed(comm_s, window_s, kLastBucket);
+  const double last_share = habits_->by_blocks ? last_share_ : kLastBucket;
+  const auto exposed = [this, last_share](double comm_s, double window_s) {
+    return Exposed(comm_s, window_s, last_share);
   };
   const bool gathers = Gathers(layout);
   const double gather_s = gathers ? pass_gather_s_ : 0;

@@ -66,6 +66,7 @@ class DataComm {
     const Machine& machine;
     const Layout& layout;
     const StageShare& share;
+    double blocks;  // of the stage
     PricedGroup data, shard, across;
   };
 

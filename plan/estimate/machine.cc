@@ -22,6 +22,7 @@ Machine MachineOf(const Question& question, Precision precision) {
     machine.half_rate_inner = habits.matmul.half_rate_inner;
     machine.wave_loss = habits.matmul.wave_loss;
     machine.small_tile_loss = habits.matmul.small_tile_loss;
+    machine.collective_s = habits.collective_start_s;
   }
   machine.adds_in_rank_order = machine.gpu && question.deterministic;
   machine.precision = precision == Precision::kFp16 ? Precision::kBf16 : precision;

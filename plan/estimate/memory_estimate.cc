@@ -404,7 +404,9 @@ int64_t GuardBytes(const Question& question, const MemoryEstimate& estimate) {
   if (estimate.exact) return 0;
   constexpr double kLeast = 1024.0 * 1024.0 * 1024.0;
   const auto total = static_cast<double>(estimate.total_bytes());
-  return Bytes(std::max(kLeast, question.engine.memory.guard_share * total));
+  const MemoryHabits& habits = question.engine.memory;
+  const auto device = static_cast<double>(question.cluster.device.memory_bytes);
+  return Bytes(std::max({kLeast, habits.guard_share * total, habits.spare_share * device}));
 }
 
 int64_t LeastStateBytes(const Question& question, const Layout& layout, int stage) {

@@ -67,7 +67,8 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
 int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int stage);
 
 // Returns what to leave free beside an estimate that is called fitting: nothing where it is exact,
-// else 1 GiB or, if more, the share of it that the engine's profile was seen to fall short by.
+// else 1 GiB or, if more, the share of it that the engine's profile was seen to fall short by, or
+// the room that its allocator needs.
 int64_t GuardBytes(const Question& question, const MemoryEstimate& estimate);
 
 // A bound from below for every layout with these degrees, whatever its micro batch, recompute and

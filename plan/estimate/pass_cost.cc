@@ -121,7 +121,9 @@ BothPasses AttentionCore(const Pass& pass) {
   const bool odd = machine.gpu && pass.question.model.head_dim % 8 != 0;
   const double odd_rate = odd ? matmul.odd_size_rate : 1;
   if (pass.fused) {
-    const double forward_s = all_pairs / 2 / (odd_rate * machine.attention_flops_per_s);
+    const bool newer = pass.question.cluster.device.Offers(Precision::kFp8);
+    const double kernels = newer ? pass.habits.old_attention_rate : 1;
+    const double forward_s = all_pairs / 2 / (odd_rate * kernels * machine.attention_flops_per_s);
     const bool slower = machine.gpu && pass.question.deterministic && machine.element_bytes < 4;
     const double rate = slower ? pass.habits.ordered_attention_rate : 1;
     return {forward_s, kFusedBackwardWork * forward_s / rate};
@@ -145,8 +147,14 @@ BothPasses StoredScores(const Pass& pass) {
           StreamingSeconds(pass.machine, bytes * pass.habits.score_passes_backward)};
 }
 
-// Norms, residual sums, biases, activation: elements that a forward pass reads and writes.
-double BlockElements(const Pass& pass) {
+// Elements that kernels beside the products read and write in a forward pass.
+struct BlockElements {
+  double rows =
+      0;  // norms, residual sums and what is as wide: tp cuts them by sequence or not at all
+  double inner = 0;  // biases and activation inside the block, tokens sorted for their experts
+};
+
+BlockElements ElementsOf(const Pass& pass) {
   const BlockShare& share = pass.share;
   const double qkv = share.query + 2 * share.key_value;
   const double routed = share.top_k * kExpertImbalance;
@@ -157,11 +165,23 @@ double BlockElements(const Pass& pass) {
   const double wide_biases = pass.gated ? 0 : 2 * 2 * share.width;
   const double activation = pass.gated ? 3 * inner : 2 * inner;
   const double routing = 2 * 2 * routed * share.width;  // to the experts' order and back
-  return pass.rows * (norms + residuals + wide_biases) +
-         pass.tokens * (biases + activation + routing);
+  return {.rows = pass.rows * (norms + residuals + wide_biases),
+          .inner = pass.tokens * (biases + activation + routing)};
 }
 
-// Returns what BlockElements save where products of 16-bit elements do bias, residual and GELU
+// The time that they take, by what the engine's kernels fuse.
+BothPasses ElementSeconds(const Pass& pass) {
+  const BlockElements elements = ElementsOf(pass);
+  const TimeHabits& habits = pass.habits;
+  const auto seconds = [&](double rows, double inner) {
+    return StreamingSeconds(
+        pass.machine, pass.machine.element_bytes * (rows * elements.rows + inner * elements.inner));
+  };
+  return {seconds(habits.row_streaming_forward, habits.streaming_forward),
+          seconds(habits.row_streaming_backward, habits.streaming_backward)};
+}
+
+// Returns what ElementSeconds save where products of 16-bit elements do bias, residual and GELU
 // themselves (worker/backend/device.h); those of 8 bits do not. Only the other term of a residual
 // sum is moved, unless a sum over tp comes first; of GELU only its input is written, which its
 // gradient reads.
@@ -337,8 +357,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   const double dequantize_s = DequantizeSeconds(pass);
   const BothPasses attention = {compute.attention_forward_s, compute.attention_backward_s};
   const BothPasses scores = StoredScores(pass);
-  const double streaming_s =
-      StreamingSeconds(pass.machine, pass.machine.element_bytes * BlockElements(pass));
+  const BothPasses elements = ElementSeconds(pass);
   const BothPasses fused = FusedSeconds(pass);
   const BothPasses tensor = TensorComm(pass);
   const PartlyHidden context = ContextComm(pass, attention);
@@ -351,9 +370,8 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   TermSeconds& forward = cost.forward;
   forward[TimeTerm::kMatmul] = pass.sharing * matmul.forward_s;
   forward[TimeTerm::kAttention] = pass.sharing * attention.forward_s;
-  forward[TimeTerm::kStreaming] =
-      pass.sharing * (habits.streaming_forward * streaming_s - fused.forward_s + scores.forward_s +
-                      dequantize_s + cast.forward_s);
+  forward[TimeTerm::kStreaming] = pass.sharing * (elements.forward_s - fused.forward_s +
+                                                  scores.forward_s + dequantize_s + cast.forward_s);
   forward[TimeTerm::kTensorComm] = Exposed(tensor.forward_s, habits.tensor_hidden_forward,
                                            forward.total_s() - context.hidden.forward_s);
   forward[TimeTerm::kContextComm] = context.exposed.forward_s;
@@ -366,8 +384,8 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   backward[TimeTerm::kMatmul] = pass.sharing * (matmul.input_gradient_s + matmul.weight_gradient_s);
   backward[TimeTerm::kAttention] = pass.sharing * attention.backward_s;
   backward[TimeTerm::kStreaming] =
-      pass.sharing * (habits.streaming_backward * streaming_s - fused.backward_s +
-                      scores.backward_s + dequantize_s + cast.backward_s);
+      pass.sharing *
+      (elements.backward_s - fused.backward_s + scores.backward_s + dequantize_s + cast.backward_s);
   backward[TimeTerm::kTensorComm] = Exposed(tensor.backward_s, habits.tensor_hidden_backward,
                                             backward.total_s() - context.hidden.backward_s);
   backward[TimeTerm::kContextComm] = context.exposed.backward_s;
@@ -380,8 +398,9 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   } else if (recompute == Recompute::kSelective) {
     // Scores where they are stored; the cheap wide tensors.
     const double again_s = pass.fused ? 0 : attention.forward_s + scores.forward_s;
-    backward[TimeTerm::kRecompute] =
-        pass.sharing * (again_s + habits.streaming_forward * streaming_s / 2);
+    const double share = habits.selective_products;
+    const double products_s = share > 0 ? share * matmul.forward_s : 0;  // may be infinite
+    backward[TimeTerm::kRecompute] = pass.sharing * (again_s + elements.forward_s / 2 + products_s);
   }
   AddOverhead(pass, forward_ops, forward);
   AddOverhead(pass, backward_ops, backward);
@@ -459,13 +478,27 @@ double BoundarySeconds(const Question& question, const Layout& layout) {
   const Machine machine = MachineOf(question);
   const double tokens = static_cast<double>(layout.micro_batch_size) *
                         static_cast<double>(question.batch.seq_len) / layout.cp;
-  const double bytes = machine.element_bytes * tokens *
-                       static_cast<double>(question.model.hidden_size) /
-                       (layout.sequence_parallel ? layout.tp : 1);
+  const double bytes =
+      machine.element_bytes * tokens * static_cast<double>(question.model.hidden_size);
   const TimeHabits& habits = question.engine.time;
-  return (1 - habits.pipeline_hidden) *
-             SendSeconds(machine, layout.world_size(), layout.world_size(), bytes) +
-         habits.transfer_ops * machine.op_s;
+  const bool scatters = habits.scatters_transfers && layout.tp > 1 && !layout.sequence_parallel;
+  const double sent = scatters || layout.sequence_parallel ? bytes / layout.tp : bytes;
+  const int world = layout.world_size();
+  double transfer_s = SendSeconds(machine, world, world, sent) + habits.transfer_ops * machine.op_s;
+  if (scatters) {
+    transfer_s += AllGatherSeconds(machine, GroupOf(machine, layout.tp, 1, world), bytes);
+  }
+  return transfer_s;
+}
+
+double WaitedBoundarySeconds(const Question& question, const Layout& layout, double chunk_s) {
+  const double transfer_s = BoundarySeconds(question, layout);
+  if (!ChunksHideTransfers(question, layout)) return transfer_s;
+  return std::max(0.0, transfer_s - chunk_s);
+}
+
+bool ChunksHideTransfers(const Question& question, const Layout& layout) {
+  return layout.virtual_stages > 1 && question.engine.time.chunks_hide_transfers;
 }
 
 }  // namespace weft

@@ -36,4 +36,10 @@ PassCost HeadPass(const Question& question, const Layout& layout);
 // A microbatch's activations to the next stage, one way.
 double BoundarySeconds(const Question& question, const Layout& layout);
 
+// Returns what of it is waited for: all, or, where interleaved chunks hide transfers, what outlasts
+// the forward pass of a chunk, `chunk_s`. The first microbatch's way through the stages, which has
+// nothing to hide behind, is left out.
+double WaitedBoundarySeconds(const Question& question, const Layout& layout, double chunk_s);
+bool ChunksHideTransfers(const Question& question, const Layout& layout);
+
 }  // namespace weft

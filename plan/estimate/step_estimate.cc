@@ -97,6 +97,11 @@ class Stages {
   int slowest_ = 0;
 };
 
+double WaitedTransfer(const Question& question, const Layout& layout, const Stages& stages) {
+  return WaitedBoundarySeconds(question, layout,
+                               stages.slowest_s().forward_s / layout.virtual_stages);
+}
+
 struct Makespans {
   double without_transfers_s = 0;
   double with_transfers_s = 0;
@@ -109,13 +114,13 @@ Makespans ClosedForm(const Question& question, const Layout& layout, Stages& sta
     return {busy_s, busy_s};
   }
   return {stages.MakespanSeconds(layout, 0),
-          stages.MakespanSeconds(layout, BoundarySeconds(question, layout))};
+          stages.MakespanSeconds(layout, WaitedTransfer(question, layout, stages))};
 }
 
 // Each chunk of a stage has its blocks' share of what the stage waits for.
 absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& layout,
                                         const NetworkSeconds& seconds, const Stages& stages) {
-  const double transfer_s = BoundarySeconds(question, layout);
+  const double transfer_s = WaitedTransfer(question, layout, stages);
   std::vector<ActionSeconds> chunks;
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
     for (int stage = 0; stage < layout.pp; ++stage) {

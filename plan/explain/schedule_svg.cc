@@ -76,12 +76,12 @@ absl::StatusOr<SchedulePicture> DrawSchedule(const Question& question, const Lay
   for (int stage = 0; stage < layout.pp; ++stage) {
     actions.push_back(StepSchedule(question.model, picture.layout, stage));
   }
-  const double transfer_s = layout.pp > 1 ? BoundarySeconds(question, layout) : 0;
   std::vector<ActionSeconds> seconds;
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
     for (int stage = 0; stage < layout.pp; ++stage) {
       seconds.push_back(ChunkSeconds(question, layout, stage, chunk));
-      seconds.back().transfer_s = transfer_s;
+      if (layout.pp == 1) continue;
+      seconds.back().transfer_s = WaitedBoundarySeconds(question, layout, seconds.back().forward_s);
     }
   }
   ASSIGN_OR_RETURN(picture.simulation, Simulate(actions, seconds));

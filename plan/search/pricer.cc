@@ -124,10 +124,12 @@ PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
   if (!way.embedding) way.embedding = SumOf(EmbeddingPass(question_, layout));
   if (!way.head) way.head = SumOf(HeadPass(question_, layout));
   if (layout.pp > 1 && !way.transfer_s) way.transfer_s = BoundarySeconds(question_, layout);
-  return {.block = BlockOf(entry, layout, recompute),
-          .embedding = *way.embedding,
-          .head = *way.head,
-          .transfer_s = layout.pp > 1 ? *way.transfer_s : 0};
+  return {
+      .block = BlockOf(entry, layout, recompute),
+      .embedding = *way.embedding,
+      .head = *way.head,
+      // No bound counts transfers that a chunk's pass may hide.
+      .transfer_s = layout.pp > 1 && !ChunksHideTransfers(question_, layout) ? *way.transfer_s : 0};
 }
 
 Pipeline Pricer::PipelineOf(const Layout& layout, Recompute recompute) {

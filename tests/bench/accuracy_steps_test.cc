@@ -40,6 +40,8 @@ MeasuredRun RunOf(const std::string& id, const Layout& layout, double step_s) {
 TEST(EngineOf, GoesByTheSourceWhateverItsCase) {
   EXPECT_EQ(EngineOf("vTrain arXiv 2312.12391"), "megatron-deepspeed");
   EXPECT_EQ(EngineOf("huggingface/Nanotron"), "pytorch-eager");
+  EXPECT_EQ(EngineOf("mosaicml/llm-foundry"), "pytorch-fsdp");
+  EXPECT_EQ(EngineOf("PTD-P arXiv 2104.04473 Table 1"), "megatron-lm");
   EXPECT_EQ(EngineOf("NVIDIA/dgxc-benchmarking"), "megatron");
   EXPECT_EQ(EngineOf("a source that nobody knows"), "megatron");
 }

@@ -10,7 +10,8 @@ using ::testing::ElementsAre;
 
 TEST(EngineProfile, IsFoundByEachOfItsNames) {
   EXPECT_THAT(EngineProfileNames(),
-              ElementsAre("weft", "megatron", "megatron-deepspeed", "pytorch-eager"));
+              ElementsAre("weft", "megatron", "megatron-lm", "megatron-deepspeed", "pytorch-fsdp",
+                          "pytorch-eager"));
   for (const std::string& name : EngineProfileNames()) {
     ASSERT_TRUE(EngineProfileNamed(name).ok()) << name;
     EXPECT_EQ(EngineProfileNamed(name)->name, name);
@@ -19,8 +20,8 @@ TEST(EngineProfile, IsFoundByEachOfItsNames) {
 
 TEST(EngineProfile, AnUnknownNameIsRefusedWithTheNamesThereAre) {
   EXPECT_EQ(EngineProfileNamed("deepspeed").status().message(),
-            "\"deepspeed\" is not an engine profile; use weft, megatron, "
-            "megatron-deepspeed, pytorch-eager");
+            "\"deepspeed\" is not an engine profile; use weft, megatron, megatron-lm, "
+            "megatron-deepspeed, pytorch-fsdp, pytorch-eager");
 }
 
 }  // namespace

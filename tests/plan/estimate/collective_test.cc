@@ -48,6 +48,16 @@ TEST(Collective, RingMovesItsShareOverTheLinkInside) {
   EXPECT_DOUBLE_EQ(ReduceScatterSeconds(Nodes(), group, 1000), 0.75 * 1000 / 100);
 }
 
+// A ring of a gather passes each node once; the tree of an all-reduce goes by their logarithm.
+TEST(Collective, RingsOfGathersWaitAtEachNodeAndTreesDoNot) {
+  Machine machine = Nodes(/*gpu=*/true);
+  machine.inter_node.latency_s = 1000;
+  const PricedGroup group = {.ranks = 512, .per_node = 8};
+  EXPECT_NEAR(AllGatherSeconds(machine, group, 1), 64 * 1000, 1);
+  EXPECT_NEAR(ReduceScatterSeconds(machine, group, 1), 64 * 1000, 1);
+  EXPECT_NEAR(AllReduceSeconds(machine, group, 1), 2 * 6 * 1000, 1);
+}
+
 // Two groups of four ranks a node: each ring has four of the node's eight NICs.
 TEST(Collective, GroupsOfANodeShareItsNetwork) {
   const PricedGroup group = GroupOf(Nodes(), 16, 2, 64);

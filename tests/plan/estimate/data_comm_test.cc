@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/estimate/step_estimate.h"
 #include "plan/spec/layout_text.h"
@@ -245,6 +246,35 @@ Question OnGpus(const JobSpec& job) {
   question.numerics.precision = Precision::kBf16;
   question.cluster.device.peak_flops_per_s.bf16 = 400e12;
   return question;
+}
+
+// FSDP: a block is gathered under the block before, so that of a pass that is long enough only the
+// first gather, and the last reduction, are waited for; its collectives start one by one.
+TEST(DataComm, UnitsOfFsdpMoveUnderTheUnitBefore) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  job.cluster.intra_node.bytes_per_s = 1;
+  Question question = Asked(job);
+  question.engine.time = EngineProfileNamed("pytorch-fsdp")->time;
+  question.engine.time.overlap_slowdown = 0;
+  question.engine.time.collective_start_s = 0;
+  question.cluster.device.backend = BackendKind::kCuda;
+  const Layout layout = {
+      .dp = 4, .zero_stage = 3, .micro_batch_size = 2, .gradient_accumulation_steps = 4};
+  const double blocks = 6;
+  const double gather_s = 0.75 * 4 * static_cast<double>(ParameterCount(job.model));
+  const auto waits = [&](const ActionSeconds& passes) {
+    return DataComm(question, MachineOf(question), layout, 0, StageShare(question, layout, 0))
+        .PassWaits(layout, 0, passes);
+  };
+  const ActionSeconds none = waits({.forward_s = 0, .backward_s = 0});
+  EXPECT_NEAR(none.forward_s, gather_s, 1e-6 * gather_s);
+  EXPECT_NEAR(none.backward_s, (3.0 / 4) * 2 * gather_s, 1e-6 * gather_s);
+  const ActionSeconds enough = waits({.forward_s = 9 * gather_s, .backward_s = 9 * gather_s});
+  EXPECT_NEAR(enough.forward_s, gather_s / blocks, 1e-6 * gather_s);
+  EXPECT_NEAR(enough.backward_s, (3.0 / 4) * 2 * gather_s / blocks, 1e-6 * gather_s);
+  question.cluster.intra_node = {.latency_s = 1, .bytes_per_s = 1e300};
+  EXPECT_NEAR(waits({.forward_s = 0, .backward_s = 0}).forward_s, blocks * 3, 1e-6);
 }
 
 // Sums start inside the last pass that adds to a bucket: of a backward pass in halves that is the

@@ -312,6 +312,17 @@ TEST(ClosedFormStageMemory, GathersTheFrozenBaseUnderZero3) {
   }
 }
 
+// However well its estimates were known: the allocator needs the room.
+TEST(GuardBytes, KeepsTheLastEighthFromACachingAllocator) {
+  Question question = QuestionAbout(Llama70b(), 4096, "pytorch-eager", Precision::kBf16);
+  question.engine.memory.guard_share = 0;
+  const MemoryEstimate estimate = ClosedFormStageMemory(question, {.pp = 8, .tp = 8}, 0);
+  EXPECT_NEAR(static_cast<double>(GuardBytes(question, estimate)), 0.12 * 80 * (1 << 30), 1);
+  question.engine = EngineProfileNamed("megatron").value();
+  question.engine.memory.guard_share = 0;
+  EXPECT_EQ(GuardBytes(question, estimate), int64_t{1} << 30);
+}
+
 TEST(ClosedFormStageMemory, IsNeverBelowItsStates) {
   const Question question = QuestionAbout(Llama70b(), 4096, "megatron", Precision::kBf16);
   for (const Layout& layout : AnyLayouts()) {

@@ -27,6 +27,10 @@ TEST(ErrorRows, CoverEveryMeasuredEngineAtEveryScale) {
       EXPECT_TRUE(rows.empty()) << "nobody has measured it on GPUs";
       continue;
     }
+    if (engine == "megatron-lm" || engine == "pytorch-fsdp") {
+      EXPECT_TRUE(rows.empty()) << "it has the bar of all engines";
+      continue;
+    }
     ASSERT_FALSE(rows.empty());
     int next = 1;
     for (const ErrorRow& row : rows) {

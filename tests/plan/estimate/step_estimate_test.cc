@@ -336,6 +336,74 @@ TEST(StepEstimate, PipelineSendsEachMicrobatchThereAndBack) {
               2 * (8 + 1) * boundary_bytes, 1e-3);
 }
 
+// torchtitan keeps every second product.
+TEST(BlockPass, SelectiveRecomputeRepeatsAnEnginesShareOfItsProducts) {
+  Question question = Asked(SampleJob());
+  const Layout layout = {.micro_batch_size = 2, .gradient_accumulation_steps = 8};
+  const auto again_s = [&] {
+    return BlockPass(question, layout, Recompute::kSelective).backward.of(TimeTerm::kRecompute);
+  };
+  const double forward_s =
+      BlockPass(question, layout, Recompute::kNone).forward.of(TimeTerm::kMatmul);
+  const double before_s = again_s();
+  question.engine.time.selective_products = 0.5;
+  EXPECT_NEAR(again_s() - before_s, forward_s / 2, 1e-9 * forward_s);
+}
+
+// Streams wait for each other around a collective, whatever it moves.
+TEST(BlockPass, ATensorParallelCollectiveTakesTimeToStart) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  Question question = Asked(job);
+  question.cluster.device.backend = BackendKind::kCuda;
+  const Layout layout = {.tp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
+  const auto forward_s = [&] {
+    return BlockPass(question, layout, Recompute::kNone).forward.of(TimeTerm::kTensorComm);
+  };
+  const double before_s = forward_s();
+  question.engine.time.collective_start_s = 1;
+  EXPECT_NEAR(forward_s() - before_s, 2, 1e-6);
+}
+
+// arXiv:2104.04473, 4.1: tp ranks of one node hold the same activation.
+TEST(Boundary, ScatteredTransfersSendAPartAndGatherItInsideTheNode) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  job.cluster.nodes = 2;
+  job.cluster.slots_per_node = 2;
+  job.cluster.inter_node.bytes_per_s = 1;
+  const double boundary_bytes = 4 * 2 * 256 * 256;
+  Layout layout = {.pp = 2, .tp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
+  Question question = Asked(job);
+  EXPECT_NEAR(BoundarySeconds(question, layout), boundary_bytes, 1e-3);
+  question.engine.time.scatters_transfers = true;
+  EXPECT_NEAR(BoundarySeconds(question, layout), boundary_bytes / 2, 1e-3);
+  question.cluster.intra_node.bytes_per_s = 2;
+  EXPECT_NEAR(BoundarySeconds(question, layout), boundary_bytes / 2 + boundary_bytes / 4, 1e-3);
+  // An activation that is cut by sequence already is sent as it is.
+  layout.sequence_parallel = true;
+  EXPECT_NEAR(BoundarySeconds(question, layout), boundary_bytes / 2, 1e-3);
+}
+
+TEST(Boundary, ChunksHideTransfersButForWhatOutlastsTheirPass) {
+  Question question = Asked(SampleJob());
+  Layout layout = {.pp = 2,
+                   .pp_schedule = ScheduleKind::kInterleaved,
+                   .micro_batch_size = 2,
+                   .gradient_accumulation_steps = 8,
+                   .virtual_stages = 2};
+  const double transfer_s = BoundarySeconds(question, layout);
+  ASSERT_GT(transfer_s, 0);
+  EXPECT_EQ(WaitedBoundarySeconds(question, layout, 1), transfer_s);
+  question.engine.time.chunks_hide_transfers = true;
+  EXPECT_EQ(WaitedBoundarySeconds(question, layout, 1), 0);
+  EXPECT_NEAR(WaitedBoundarySeconds(question, layout, transfer_s / 4), transfer_s * 3 / 4, 1e-12);
+  // One chunk has no other to go beside.
+  layout.pp_schedule = ScheduleKind::kOneForwardOneBackward;
+  layout.virtual_stages = 1;
+  EXPECT_EQ(WaitedBoundarySeconds(question, layout, 1), transfer_s);
+}
+
 TEST(StepEstimate, OptimizerMovesThirtySixBytesPerParameterForAdamw) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();
