@@ -57,7 +57,7 @@ TEST_F(SlurmRun, IsPreemptedAndResumesOnFewerNodes) {
   SlurmJobWords words = Long();
   words.parallelism = "dp: auto, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
   words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm, partition: low";
-  words.steps = 1500;
+  words.steps = 400;
   SlurmJobWords local = words;
   local.parallelism = "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
   const std::map<int64_t, std::string> alone = LocalCurve(local);
