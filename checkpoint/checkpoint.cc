@@ -16,6 +16,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/verify.h"
 #include "plan/errors.h"
+#include "process/failpoint.h"
 
 namespace weft {
 namespace {
@@ -76,11 +77,13 @@ absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank
     tensors.push_back(std::move(tensor));
     metadata[box.name] = absl::StrJoin(box.dims, ",");
   }
+  Failpoint("shard.begin");
   RETURN_IF_ERROR(MakeFolders(stage_folder));
   const std::string file = ShardFileName(rank);
   ASSIGN_OR_RETURN(const WrittenFile written,
                    WriteSafetensors(absl::StrCat(stage_folder, "/", file), tensors, metadata));
   RETURN_IF_ERROR(SyncFolder(stage_folder));
+  Failpoint("shard.written");
   return ShardRecord{file, written.bytes, written.xxh3};
 }
 
@@ -99,6 +102,7 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
           absl::StrCat(NameOf(stage), ": ", staged.message(), "; not committed"));
     }
   }
+  Failpoint("commit.begin");
   const std::string text = ManifestText(manifest);
   // A manifest that cannot be read back must not be published: an empty shard list, a path as a
   // file name.
@@ -109,8 +113,11 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
   RETURN_IF_ERROR(file->Append(text));
   RETURN_IF_ERROR(file->Close());
   RETURN_IF_ERROR(SyncFolder(stage));
+  Failpoint("commit.manifest");
   RETURN_IF_ERROR(CheckMayPublish(folder, manifest));
+  Failpoint("commit.publish");
   RETURN_IF_ERROR(Publish(folder, manifest, stage));
+  Failpoint("commit.published");
   return SyncFolder(folder);
 }
 

@@ -16,6 +16,7 @@
 #include "checkpoint/folders.h"
 #include "checkpoint/verify.h"
 #include "plan/errors.h"
+#include "process/failpoint.h"
 
 namespace weft {
 namespace {
@@ -50,6 +51,7 @@ void RemoveStep(const std::string& folder, absl::string_view run_id, const Saved
     return;
   }
   done.removed.push_back(NameOf(path));
+  Failpoint("clean_up.renamed");
   RemoveAll(old, done);
 }
 
@@ -70,6 +72,7 @@ CleanedUp CleanUp(const std::string& folder, const CleanUpRun& run, int keep) {
                                          steps->front().generation, " of the same run"));
     return done;
   }
+  Failpoint("clean_up.begin");
   RemovePassing(folder, run, done);
   int kept = 0;
   for (const SavedStep& own : *steps) {
@@ -80,6 +83,7 @@ CleanedUp CleanUp(const std::string& folder, const CleanUpRun& run, int keep) {
     RemoveStep(folder, run.run_id, own, done);
   }
   if (done.removed.empty()) return done;
+  Failpoint("clean_up.removed");
   const absl::Status synced = SyncFolder(folder);
   if (!synced.ok()) done.problems.emplace_back(synced.message());
   return done;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "plan/errors.h"
+#include "process/failpoint.h"
 #include "xxhash.h"
 
 namespace weft {
@@ -68,6 +69,7 @@ absl::StatusOr<std::string> HashFile(const std::string& path) {
 absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(const std::string& path,
                                                                  int64_t bytes) {
   std::unique_ptr<DurableFile> file(new DurableFile);
+  Failpoint("file.create");
   file->path_ = path;
   file->promised_ = bytes;
   file->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -92,11 +94,13 @@ DurableFile::~DurableFile() {
 
 absl::Status DurableFile::Append(absl::string_view bytes) {
   XXH3_128bits_update(hash_, bytes.data(), bytes.size());
+  Failpoint("file.append");
   while (!bytes.empty()) {
     const ssize_t put = write(fd_, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return FileError(errno, path_, "write");
     written_ += put;
+    Failpoint("file.appended");
     bytes.remove_prefix(static_cast<size_t>(put));
   }
   return absl::OkStatus();
@@ -107,7 +111,9 @@ absl::Status DurableFile::Close() {
     return absl::DataLossError(
         absl::StrCat(path_, ": wrote ", written_, " bytes, promised ", promised_));
   }
+  Failpoint("file.sync");
   if (fsync(fd_) != 0) return FileError(errno, path_, "fsync");
+  Failpoint("file.synced");
   const int closed = close(fd_);
   fd_ = -1;
   if (closed != 0 && errno != EINTR) return FileError(errno, path_, "close");
@@ -122,6 +128,7 @@ std::string DurableFile::hash() const {
 absl::Status SyncFolder(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return FileError(errno, folder, "open");
+  Failpoint("folder.sync");
   const int synced = fsync(fd);
   const int error = errno;
   close(fd);

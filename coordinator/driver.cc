@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/record.h"
 #include "plan/errors.h"
+#include "process/failpoint.h"
 #include "process/log.h"
 
 namespace weft {
@@ -18,10 +19,11 @@ constexpr int64_t kStallMs = 500;          // between two ticks: beyond it nobod
 constexpr int64_t kMaxPostponeMs = 10000;  // of a duty that waits for room on the disk
 constexpr int kMaxRounds = 16;             // duties that follow from duties
 
-// Hosts come and go while ranks stand still.
-bool IsOfAHost(const Event& event) {
-  return std::holds_alternative<HostOffered>(event) || std::holds_alternative<HostAway>(event) ||
-         std::holds_alternative<HostChecked>(event) || std::holds_alternative<Suspected>(event);
+// Hosts come and go, and ranks are judged, while ranks stand still.
+bool IsNoMotion(const Event& event) {
+  return std::holds_alternative<RankSlow>(event) || std::holds_alternative<HostOffered>(event) ||
+         std::holds_alternative<HostAway>(event) || std::holds_alternative<HostChecked>(event) ||
+         std::holds_alternative<Suspected>(event);
 }
 
 absl::Status Busy() {
@@ -97,6 +99,7 @@ absl::Status Driver::Replay() {
     LogInfo(absl::StrCat("replayed ", stored_events.size(), " facts: ", job_.id, " is ",
                          PhaseName(job_.phase), ", generation ", job_.generation.number));
   }
+  Failpoint("driver.replayed");
   Happened(Restarted{});
   Settle();
   return absl::OkStatus();
@@ -126,7 +129,9 @@ void Driver::Tick() {
 void Driver::Settle() {
   IsDurable();
   if (broken_) return outgoing_.Drop(absl::UnavailableError("the journal cannot be written"));
+  Failpoint("driver.acknowledge");
   AcknowledgeDue();
+  Failpoint("driver.send");
   outgoing_.Go();
 }
 
@@ -151,8 +156,9 @@ void Driver::Happened(const Event& event) {
   job_ = Apply(std::move(job_), event);
   if (job_.revision == revision) return;
   if (job_.offers.size() != hosts) clocks_.hosts_since_ms = Now();
-  if (!IsOfAHost(event)) hangs_.Moved(Now());
+  if (!IsNoMotion(event)) hangs_.Moved(Now());
   const StoredEvent stored{job_.revision, options_.unix_ms(), event};
+  Failpoint("driver.happened");
   journal_.Add(stored);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
@@ -161,6 +167,7 @@ void Driver::Happened(const Event& event) {
     notes_ = NoteBoard();
     arrivals_.clear();
     hangs_.Forget();
+    slow_.Forget();
   }
   if (job_.generation.number != generation || job_.generation.phase != phase) {
     clocks_.generation_since_ms = Now();
@@ -248,7 +255,9 @@ void Driver::Act() {
 
 bool Driver::IsDurable() {
   if (broken_) return false;
+  Failpoint("driver.commit");
   const absl::Status written = journal_.Commit(Now());
+  Failpoint("driver.committed");
   if (!written.ok()) Break(written);
   return !broken_ && journal_.behind().ok();
 }
@@ -310,6 +319,7 @@ void Driver::GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& re
 void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
     const absl::Status known = CheckJob(request.job_id());
+    Failpoint("driver.stop_asked");
     if (known.ok()) Happened(StopAsked{request.now()});
     outgoing_.Then(
         [reply, known](const absl::Status& durable) { reply(known.ok() ? durable : known); });
@@ -352,6 +362,7 @@ absl::Status Driver::CheckJob(const std::string& job_id) const {
 absl::StatusOr<proto::SubmitJobReply> Driver::OnSubmit(const proto::SubmitJobRequest& request) {
   ASSIGN_OR_RETURN(const Submitted submitted, FactOf(request));
   RETURN_IF_ERROR(CheckSubmission(submitted));
+  Failpoint("driver.submitted");
   Happened(submitted);
   TurnAwayOtherMpi();
   Act();

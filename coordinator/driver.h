@@ -32,6 +32,7 @@
 #include "coordinator/outgoing.h"
 #include "coordinator/patient_journal.h"
 #include "coordinator/planning.h"
+#include "coordinator/slow_rank.h"
 #include "coordinator/task_queue.h"
 #include "process/clock.h"
 
@@ -221,6 +222,8 @@ class Driver final {
   void AskRanks();
   bool HaveAll(const std::function<bool(const std::string& machine)>& has_answered) const;
   void Judge();
+  std::vector<RankSeen> TakeSeen();
+  void LookForSlowRank();
   void PassVerdict();
   void FenceHosts();
   void OnRanksSeen(const Agent& agent, const proto::RanksSeen& seen);
@@ -291,6 +294,7 @@ class Driver final {
   int64_t check_again_at_ms_ = 0;    // hosts that have failed
   int64_t check_again_wait_ms_ = 0;  // between the last round and that
   HangWatch hangs_;
+  SlowWatch slow_;
   Look look_;
   bool broken_ = false;
   int64_t postponed_since_ms_ = 0;  // a duty that cannot wait for the journal for ever; 0: none

@@ -6,6 +6,7 @@
 #include "coordinator/driver.h"
 #include "coordinator/hosts.h"
 #include "coordinator/record.h"
+#include "process/failpoint.h"
 #include "process/log.h"
 #include "process/version.h"
 
@@ -22,6 +23,7 @@ Driver::Agent* Driver::AgentOf(const std::string& machine) {
 
 // The generation goes to the hosts that are there, and from then on to these alone.
 void Driver::Do(const LaunchWorkers& launch) {
+  Failpoint("driver.launch");
   if (job_.generation.phase == GenerationPhase::kOpen) {
     const absl::StatusOr<std::vector<HostShare>> shares = SharesOf(job_);
     if (absl::IsFailedPrecondition(shares.status())) {
@@ -158,6 +160,7 @@ void Driver::OnHeard(int64_t id, const std::vector<int64_t>& streams) {
 }
 
 void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
+  Failpoint("driver.agent_fact");
   if (report.has_check_opened()) return OnCheckOpened(agent, report.check_opened());
   if (report.has_host_checked()) return OnHostChecked(agent, report.host_checked());
   // Between generations nobody has a share, and everybody may be asked to save and stop.

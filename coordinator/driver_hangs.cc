@@ -25,6 +25,7 @@ RankSeen Read(const proto::RankSeen& message, const std::string& host) {
   seen.still_ms = message.still_ms();
   seen.idle_ms = message.idle_ms();
   seen.polls_still_ms = message.polls_still_ms();
+  seen.page.busy_ms = message.busy_ms();
   PageView& page = seen.page;
   if (!message.has_page()) return seen;
   page.rank = message.rank();
@@ -56,10 +57,7 @@ void Driver::WatchForHangs() {
   if (broken_) return;
   FenceHosts();
   if (look_.verdict) return PassVerdict();
-  if (!hangs_.IsQuiet(job_, Now())) {
-    look_.asked_ms = 0;
-    return;
-  }
+  if (!hangs_.IsQuiet(job_, Now())) return LookForSlowRank();
   const bool have_all = look_.asked_ms != 0 && HaveAll([&](const std::string& machine) {
                           return look_.seen.count(machine) > 0;
                         });
@@ -67,6 +65,37 @@ void Driver::WatchForHangs() {
   const int64_t quiet_ms = Now() - hangs_.moved_ms();
   const int64_t every_ms = std::max(kLookAtRanksEveryMs, quiet_ms / kLooksPerQuiet);
   if (!look_.verdict && Now() - look_.asked_ms >= every_ms) AskRanks();
+}
+
+// While all is well, ranks are looked at now and then.
+void Driver::LookForSlowRank() {
+  if (job_.generation.phase != GenerationPhase::kTraining) {
+    look_.asked_ms = 0;
+    return;
+  }
+  const bool have_all = look_.asked_ms != 0 && HaveAll([&](const std::string& machine) {
+                          return look_.seen.count(machine) > 0;
+                        });
+  if (have_all) {
+    if (const std::optional<SlowRank> slow = slow_.Look(look_.asked_ms, TakeSeen())) {
+      Happened(RankSlow{.generation = job_.generation.number,
+                        .rank = slow->rank,
+                        .host = slow->host,
+                        .share_percent = static_cast<int>(100 * slow->share),
+                        .times_tenths = static_cast<int>(std::min(10 * slow->times, 10000.0))});
+    }
+  }
+  if (Now() - look_.asked_ms >= kLookForSlowMs) AskRanks();
+}
+
+std::vector<RankSeen> Driver::TakeSeen() {
+  std::vector<RankSeen> ranks;
+  for (auto& [machine, seen] : std::exchange(look_.seen, {})) {
+    ranks.insert(ranks.end(), seen.begin(), seen.end());
+  }
+  std::sort(ranks.begin(), ranks.end(),
+            [](const RankSeen& a, const RankSeen& b) { return a.rank < b.rank; });
+  return ranks;
 }
 
 void Driver::AskRanks() {
@@ -100,12 +129,7 @@ void Driver::OnRanksSeen(const Agent& agent, const proto::RanksSeen& seen) {
 
 // Who is not to blame for long enough yet may still go on: it is only slow.
 void Driver::Judge() {
-  std::vector<RankSeen> ranks;
-  for (auto& [machine, seen] : std::exchange(look_.seen, {})) {
-    ranks.insert(ranks.end(), seen.begin(), seen.end());
-  }
-  std::sort(ranks.begin(), ranks.end(),
-            [](const RankSeen& a, const RankSeen& b) { return a.rank < b.rank; });
+  std::vector<RankSeen> ranks = TakeSeen();
   // A stopped process is known for what it is.
   for (RankSeen& seen : ranks) {
     const bool steps = seen.page.phase == RankPhase::kStep || seen.page.phase == RankPhase::kEval;

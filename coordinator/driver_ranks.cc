@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/driver.h"
 #include "coordinator/record.h"
+#include "process/failpoint.h"
 #include "process/log.h"
 
 namespace weft {
@@ -14,10 +15,12 @@ namespace weft {
 // ---- duties ----
 
 void Driver::Do(const StartTraining& start) {
+  Failpoint("driver.start_training");
   OrderOnce(told_train_, start.generation, 0, [&] { return TrainOrder(job_); });
 }
 
 void Driver::Do(const BeginSteps& begin) {
+  Failpoint("driver.begin_steps");
   OrderOnce(told_begin_, begin.generation, 0, [&] { return BeginOrder(job_); });
 }
 
@@ -35,6 +38,7 @@ void Driver::Do(const StopTraining& stop) {
 }
 
 void Driver::Do(const GrantCommit& grant) {
+  Failpoint("driver.grant_commit");
   const auto id = stream_of_rank_.find(0);
   if (id == stream_of_rank_.end()) return;  // it is told when it comes back
   const auto found = streams_.find(id->second);
@@ -53,6 +57,7 @@ void Driver::Do(const GrantCommit& grant) {
 }
 
 void Driver::Do(const EndSave& over) {
+  Failpoint("driver.end_save");
   OrderOnce(told_save_over_, over.generation, over.number, [&] { return SaveOverOrder(job_); });
 }
 
@@ -226,6 +231,7 @@ void Driver::OnNote(int64_t id, const proto::WorkerReport& report) {
 }
 
 void Driver::OnStep(const proto::WorkerReport& report) {
+  Failpoint("driver.step");
   progress_.peak_bytes = std::max(progress_.peak_bytes, report.step().peak_bytes());
   if (report.rank() != 0) return;
   progress_.step = report.step().step();

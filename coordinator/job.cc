@@ -340,6 +340,20 @@ bool Record(const Hung& fact, Job& job) {
   return true;
 }
 
+// It is said, and no more: whoever is slow still trains.
+bool Record(const RankSlow& fact, Job& job) {
+  const bool trains = job.generation.phase == GenerationPhase::kTraining;
+  if (fact.generation != job.generation.number || !trains) return false;
+  if (job.phase != Phase::kRunning) return false;
+  job.reason = fact.rank < 0
+                   ? "training; no rank is slow any more"
+                   : absl::StrCat(RankText(job, fact.rank, fact.host), " is slow: it computes for ",
+                                  fact.share_percent, " % of each step, ", fact.times_tenths / 10,
+                                  ".", fact.times_tenths % 10,
+                                  " times as long as the ranks that do the same; they wait for it");
+  return true;
+}
+
 // A rank that ends with 0 once it has finished is as it should be.
 bool Record(const RankEnded& fact, Job& job) {
   if (fact.generation != job.generation.number) return false;

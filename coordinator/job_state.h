@@ -288,6 +288,16 @@ struct Hung {
   Hang hang = {};
   friend bool operator==(const Hung&, const Hung&) = default;
 };
+// A rank computes for longer than those that do the same, and they wait for it; rank -1: none does
+// any more.
+struct RankSlow {
+  int64_t generation = 0;
+  int rank = -1;
+  std::string host;
+  int share_percent = 0;  // of its step, in which it computes
+  int times_tenths = 0;   // of what its peers take, in tenths
+  friend bool operator==(const RankSlow&, const RankSlow&) = default;
+};
 // The host has processes of the generation that cannot be killed: it gets no lease any more.
 struct HostFenced {
   int64_t generation = 0;
@@ -378,7 +388,7 @@ using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered
                            ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
                            WorkerLost, Overdue, RankEnded, AttemptEnded, HostOffered, HostAway,
                            HostLost, HostsAwaited, LaunchWaits, MoreHosts, HostChecked, StopAsked,
-                           CheckpointAsked, Restarted, Hung, HostFenced>;
+                           CheckpointAsked, Restarted, Hung, RankSlow, HostFenced>;
 
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;

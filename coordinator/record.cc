@@ -255,6 +255,14 @@ void Fill(const HostFenced& fact, proto::Record& record) {
   record.mutable_host_fenced()->set_reason(fact.reason);
 }
 
+void Fill(const RankSlow& fact, proto::Record& record) {
+  record.set_generation(fact.generation);
+  record.set_rank(fact.rank);
+  record.mutable_rank_slow()->set_host(fact.host);
+  record.mutable_rank_slow()->set_share_percent(fact.share_percent);
+  record.mutable_rank_slow()->set_times_tenths(fact.times_tenths);
+}
+
 void Fill(const Hung& fact, proto::Record& record) {
   record.set_generation(fact.generation);
   record.set_rank(fact.rank);
@@ -318,6 +326,9 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
     case proto::Record::kHostLost:
       return HostLost{record.generation(), record.host_lost().machine(),
                       record.host_lost().reason()};
+    case proto::Record::kRankSlow:
+      return RankSlow{record.generation(), record.rank(), record.rank_slow().host(),
+                      record.rank_slow().share_percent(), record.rank_slow().times_tenths()};
     case proto::Record::kHostFenced:
       return HostFenced{record.generation(), record.host_fenced().machine(),
                         record.host_fenced().reason()};

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "process/failpoint.h"
 
 namespace weft {
 namespace {
@@ -49,6 +50,13 @@ class Statement {
 // SQLite's integers are signed.
 int64_t Checksum(const void* body, size_t bytes) {
   return static_cast<int64_t>(XXH3_64bits(body, bytes));
+}
+
+// Over a quota or a file size limit, or the disk has failed. What could not be synced may be tried
+// again: SQLite writes the whole transaction anew, where it was, before it syncs again.
+bool IsOfWriting(int extended_code) {
+  return extended_code == SQLITE_IOERR_WRITE || extended_code == SQLITE_IOERR_FSYNC ||
+         extended_code == SQLITE_IOERR_DIR_FSYNC || extended_code == SQLITE_IOERR_TRUNCATE;
 }
 
 std::string FreeName(const std::string& path) {
@@ -105,6 +113,7 @@ absl::Status RecordFile::Prepare(int format, int* found) {
   // Exclusive from the first access on: a second coordinator finds it busy. Readers have `weft
   // attach` instead.
   RETURN_IF_ERROR(Execute("PRAGMA locking_mode=EXCLUSIVE"));
+  Failpoint("journal.open");
   RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
   RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
   RETURN_IF_ERROR(Execute("BEGIN EXCLUSIVE"));
@@ -149,6 +158,7 @@ absl::Status RecordFile::Replay(const Reader& on_snapshot, const Reader& on_reco
     revision = found;
     return on_snapshot(found, body);
   };
+  Failpoint("journal.replay");
   RETURN_IF_ERROR(ReadTable("SELECT revision, checksum, body FROM snapshot", nullptr, first));
   return ReadTable("SELECT revision, checksum, body FROM record ORDER BY revision", &revision,
                    on_record);
@@ -175,8 +185,10 @@ absl::Status RecordFile::ReadTable(const char* sql, int64_t* revision, const Rea
 }
 
 absl::Status RecordFile::Append(absl::Span<const Record> records) {
+  Failpoint("journal.append");
   if (records.size() == 1) return Insert(insert_, records.front());  // a transaction of its own
   RETURN_IF_ERROR(Execute("BEGIN"));
+  Failpoint("journal.group");
   return Commit(InsertAll(records));
 }
 
@@ -214,8 +226,10 @@ absl::Status RecordFile::Insert(sqlite3_stmt* insert, const Record& record) {
   sqlite3_bind_int64(insert, 1, record.revision);
   sqlite3_bind_int64(insert, 2, Checksum(record.body.data(), record.body.size()));
   sqlite3_bind_blob64(insert, 3, record.body.data(), record.body.size(), SQLITE_STATIC);
+  Failpoint("journal.insert");
   const int code = sqlite3_step(insert);
   sqlite3_reset(insert);
+  Failpoint("journal.inserted");
   sqlite3_clear_bindings(insert);
   return code == SQLITE_DONE ? absl::OkStatus() : Error("cannot be written");
 }
@@ -241,10 +255,8 @@ absl::Status RecordFile::Error(const char* what) const {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(text);
     case SQLITE_IOERR:
-      // Over a quota or a file size limit; what failed to sync is another matter.
-      return sqlite3_extended_errcode(database_) == SQLITE_IOERR_WRITE
-                 ? absl::ResourceExhaustedError(text)
-                 : absl::UnavailableError(text);
+      return IsOfWriting(sqlite3_extended_errcode(database_)) ? absl::ResourceExhaustedError(text)
+                                                              : absl::UnavailableError(text);
     default:
       return absl::UnavailableError(text);
   }

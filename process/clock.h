@@ -13,6 +13,13 @@ inline int64_t BootTimeMs() {
   return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
 }
 
+// The same in microseconds.
+inline int64_t BootTimeUs() {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000000 + now.tv_nsec / 1000;
+}
+
 // The time of day, which people read and may set: no deadline depends on it.
 inline int64_t UnixTimeMs() {
   timespec now = {};

@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-constexpr uint64_t kVersion = 0x7765667470670001;  // "weftpg", and a number for each layout
+constexpr uint64_t kVersion = 0x7765667470670002;  // "weftpg", and a number for each layout
 constexpr int kReadTries = 64;
 constexpr size_t kActionWords = 2;  // of 8 bytes
 
@@ -49,6 +49,7 @@ struct ProgressPage {
   std::atomic<int64_t> generation;
   std::atomic<int64_t> rank;
   std::atomic<int64_t> pid;
+  std::atomic<int64_t> busy_us;
   std::atomic<int64_t> changed_boot_ms;
   std::atomic<int32_t> phase;
   std::atomic<int64_t> step;
@@ -121,6 +122,7 @@ PageView Copy(const ProgressPage& page) {
     view.departure = {Get(page.departure_step), static_cast<MeetingAxis>(Get(page.departure_axis)),
                       Get(page.departure_expected), Get(page.departure_calls)};
   }
+  view.busy_ms = Get(page.busy_us) / 1000;
   view.changed_boot_ms = Get(page.changed_boot_ms);
   return view;
 }
@@ -278,8 +280,21 @@ void ProgressWriter::SetPhase(RankPhase phase) {
   });
 }
 
+void ProgressWriter::BeginOwn() {
+  if (step_ > 0) own_since_us_ = BootTimeUs();
+}
+
+// It is followed by a change, with which the sum is seen.
+void ProgressWriter::EndOwn() {
+  if (own_since_us_ == 0) return;
+  busy_us_ += BootTimeUs() - own_since_us_;
+  own_since_us_ = 0;
+  Set(page_->busy_us, busy_us_);
+}
+
 void ProgressWriter::BeginStep(int64_t step) {
   step_ = step;
+  BeginOwn();
   point_ = 0;
   at_step_begin_ = calls_;
   Write([&](ProgressPage& p) {
@@ -305,6 +320,7 @@ void ProgressWriter::BeginAction(int64_t index, absl::string_view text) {
 void ProgressWriter::EndStep() {
   CompareCalls(point_);
   has_profile_ = true;
+  EndOwn();
   step_ = 0;
 }
 
@@ -342,6 +358,7 @@ void ProgressWriter::Enter(CallKind kind, MeetingAxis axis, int peer) {
   const auto index = static_cast<size_t>(axis);
   const bool is_counted = kind != CallKind::kExchange && kind != CallKind::kDevice;
   const int64_t calls = is_counted ? ++calls_[index] : 0;
+  if (kind != CallKind::kDevice) EndOwn();  // which is at this rank's own work, too
   Write([&](ProgressPage& p) {
     if (is_counted) Set(p.groups[index].calls, calls);
     Set(p.call_kind, static_cast<int32_t>(kind));
@@ -353,6 +370,7 @@ void ProgressWriter::Enter(CallKind kind, MeetingAxis axis, int peer) {
 }
 
 void ProgressWriter::EnterWait(CallKind kind, MeetingAxis axis, int64_t sequence) {
+  EndOwn();
   Write([&](ProgressPage& p) {
     Set(p.call_kind, static_cast<int32_t>(kind));
     Set(p.call_axis, static_cast<int32_t>(axis));
@@ -363,6 +381,7 @@ void ProgressWriter::EnterWait(CallKind kind, MeetingAxis axis, int64_t sequence
 }
 
 void ProgressWriter::Leave() {
+  if (own_since_us_ == 0) BeginOwn();
   Write([&](ProgressPage& p) { Set(p.call_kind, static_cast<int32_t>(CallKind::kNone)); });
 }
 

@@ -93,6 +93,7 @@ struct PageView {
   PageCall call;
   std::array<PageGroup, kMeetingAxes> groups;
   Departure departure;
+  int64_t busy_ms = 0;  // of all its steps, outside of calls in which it waits for other ranks
   int64_t changed_boot_ms = 0;  // when anything of it but the polls changed
   int64_t polls = 0;            // of the threads that wait in collectives
 };
@@ -157,6 +158,9 @@ class ProgressWriter {
   template <typename Change>
   void Write(const Change& change);
   void CompareCalls(size_t point);
+  // From one to the other, the time of a step is its own.
+  void BeginOwn();
+  void EndOwn();
 
   std::shared_ptr<ProgressPage> page_;
   std::vector<Counts> profile_;  // of the first step: calls since its beginning, by action
@@ -164,6 +168,8 @@ class ProgressWriter {
   Counts calls_ = {};
   Counts at_step_begin_ = {};
   int64_t step_ = 0;
+  int64_t own_since_us_ = 0;  // 0: it waits, or is in no step
+  int64_t busy_us_ = 0;
   size_t point_ = 0;  // actions of this step so far
 };
 

@@ -40,6 +40,7 @@
 #include "launcher/machine/start.h"
 #include "plan/errors.h"
 #include "process/clock.h"
+#include "process/failpoint.h"
 #include "process/log.h"
 #include "process/version.h"
 #include "proto/job_text.h"
@@ -147,6 +148,7 @@ class AgentShell {
 };
 
 absl::Status AgentShell::Begin() {
+  Failpoint("agent.begin");
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&set, signal);
@@ -353,6 +355,7 @@ void AgentShell::TakeOrders() {
 // The backend needs no MPI where there is a GPU. A launch that makes no sense is held too: its end
 // is said as every other's.
 void AgentShell::TakeLaunch(const proto::Launch& launch) {
+  Failpoint("agent.launch");
   launch_ = launch;
   job_ = ParseJobText(launch.job());
   const bool needs_mpi = job_.ok() && job_->cluster.device.backend == BackendKind::kCpu;
@@ -442,6 +445,7 @@ GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
 }
 
 void AgentShell::StartGroupOf(const proto::Launch& launch) {
+  Failpoint("agent.start_group");
   told_term_ = false;
   const absl::Status sense = job_.ok() ? share_.status() : job_.status();
   absl::StatusOr<std::vector<RankPlace>> places = std::vector<RankPlace>();
@@ -485,6 +489,7 @@ std::string AgentShell::PagesFolder() const {
 
 // Ranks train without pages, but then nobody can say which of them hangs.
 void AgentShell::OpenPages() {
+  Failpoint("agent.pages");
   absl::StatusOr<RankWatch> watch =
       RankWatch::Create(PagesFolder(), options_.run_id, host_, group_->ranks());
   watch_.reset();
@@ -525,6 +530,7 @@ void AgentShell::Say(proto::AgentReport report) {
 
 void AgentShell::SayReports() {
   for (const HostReport& report : agent_.reports) link_->Say(MessageOf(report));
+  Failpoint("agent.reported");
   agent_.reports.clear();
   for (proto::AgentReport& report : checker_->TakeReports()) Say(std::move(report));
   for (proto::StacksTaken& taken : stacks_->Taken()) {

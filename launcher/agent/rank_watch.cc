@@ -166,6 +166,7 @@ std::vector<proto::RankSeen> RankWatch::Seen(int64_t now_ms) const {
     message.set_departure_calls(page.departure.calls);
     message.set_still_ms(now_ms - rank.changed_ms);
     message.set_idle_ms(now_ms - rank.moved_ms);
+    message.set_busy_ms(page.busy_ms);
     message.set_polls_still_ms(now_ms - rank.polled_ms);
   }
   return seen;

@@ -2,6 +2,7 @@
 // saves are given up by name, nothing is lost once there is room, and nobody waits for ever.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -83,6 +84,73 @@ TEST(PatientJournal, KeepsFactsInOrderUntilThereIsRoom) {
   ASSERT_TRUE(stored.ok()) << stored.status();
   ASSERT_EQ(stored->size(), 3u);
   EXPECT_TRUE((*stored)[2].event == Event(Launched{2}));
+  std::filesystem::remove(path);
+}
+
+// As long as it lives, no log that SQLite has opened since can be synced while it is to fail.
+class FailingSync {
+ public:
+  FailingSync() {
+    failing_ = *real_;
+    failing_.zName = "failing-sync";
+    failing_.xOpen = Open;
+    EXPECT_EQ(sqlite3_vfs_register(&failing_, /*makeDflt=*/1), SQLITE_OK);
+  }
+  ~FailingSync() {
+    fails_ = false;
+    sqlite3_vfs_register(real_, /*makeDflt=*/1);
+    sqlite3_vfs_unregister(&failing_);
+  }
+  FailingSync(const FailingSync&) = delete;
+  FailingSync& operator=(const FailingSync&) = delete;
+  void Fail(bool fails) { fails_ = fails; }
+
+ private:
+  static int Open(sqlite3_vfs*, sqlite3_filename name, sqlite3_file* file, int flags, int* out) {
+    const int code = real_->xOpen(real_, name, file, flags, out);
+    if (code != SQLITE_OK || (flags & SQLITE_OPEN_WAL) == 0) return code;
+    real_sync_ = file->pMethods->xSync;
+    methods_ = *file->pMethods;
+    methods_.xSync = Sync;
+    file->pMethods = &methods_;
+    return code;
+  }
+  static int Sync(sqlite3_file* file, int flags) {
+    return fails_ ? SQLITE_IOERR_FSYNC : real_sync_(file, flags);
+  }
+
+  static inline sqlite3_vfs* const real_ = sqlite3_vfs_find(nullptr);
+  static inline bool fails_ = false;
+  static inline int (*real_sync_)(sqlite3_file*, int) = nullptr;
+  static inline sqlite3_io_methods methods_ = {};
+  sqlite3_vfs failing_ = {};
+};
+
+TEST(PatientJournal, RidesOutADiskThatCannotSync) {
+  const std::string path = std::filesystem::path(testing::TempDir()) / "failing-journal.db";
+  for (const char* part : {"", "-wal", "-shm"}) std::filesystem::remove(path + part);
+  {
+    FailingSync disk;
+    auto opened = Journal::Open(path);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    PatientJournal journal(*std::move(opened));
+    journal.Add({1, 1, Restarted{}});
+    EXPECT_EQ(journal.Commit(0), absl::OkStatus());
+    disk.Fail(true);
+    journal.Add({2, 1, Launched{1}});
+    journal.Add({3, 1, Launched{2}});
+    EXPECT_EQ(journal.Commit(1000), absl::OkStatus()) << "training goes on";
+    EXPECT_THAT(std::string(journal.behind().message()), HasSubstr("disk I/O error"));
+    disk.Fail(false);
+    EXPECT_EQ(journal.Commit(2000), absl::OkStatus());
+    EXPECT_TRUE(journal.behind().ok());
+  }
+  auto again = Journal::Open(path);
+  ASSERT_TRUE(again.ok()) << again.status();
+  const auto stored = (*again)->Replay();
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->size(), 3u);
+  EXPECT_TRUE((*stored)[1].event == Event(Launched{1}));
   std::filesystem::remove(path);
 }
 

@@ -95,6 +95,10 @@ TEST(FullDisk, OfTheRunFolderKeepsTrainingAndLosesNoStep) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("saved step-100"));
   EXPECT_EQ(run.Metrics().size(), 100u) << "no line was lost";
+  const std::string events = ReadText(run.run_folder() + "/events.jsonl");
+  EXPECT_THAT(events, AllOf(HasSubstr("\"event\":\"not_saved\",\"step\":100"),
+                            HasSubstr("\"event\":\"committed\",\"step\":100"),
+                            HasSubstr("\"phase\":\"COMPLETED\"")));
   ExpectUndisturbed(run);
   EXPECT_EQ(umount2(run.run_folder().c_str(), MNT_DETACH), 0);
 }

@@ -140,7 +140,7 @@ std::vector<Room> OtherRooms() {
         {"tls_bundle", {"openssl"}},
         {"version", {"grpc", "protobuf", "sqlite"}}}},
       {"data", {"plan", "plan/spec", "data"}, disk, {}},
-      {"checkpoint", {"plan", "plan/spec", "data", "checkpoint"}, disk, {}},
+      {"checkpoint", {"plan", "plan/spec", "process", "data", "checkpoint"}, disk, {}},
       {"coordinator/fleet", {"plan", "coordinator/fleet"}, {"absl core"}, {}},
       {"coordinator",
        {"plan/*", "proto", "process", "coordinator"},

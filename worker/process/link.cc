@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "process/failpoint.h"
 #include "process/rpc.h"
 #include "process/version.h"
 #include "proto/agent.grpc.pb.h"
@@ -424,12 +425,14 @@ Link::Link(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Link::~Link() = default;
 
 absl::StatusOr<std::unique_ptr<Link>> Link::Attach(LinkOptions options) {
+  Failpoint("rank.attach");
   auto impl = std::make_unique<Impl>(std::move(options));
   RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Link>(new Link(std::move(impl)));
 }
 
 absl::StatusOr<Assignment> Link::WaitForTrain() {
+  Failpoint("rank.await_train");
   return impl_->WaitForTrain();
 }
 
@@ -447,6 +450,7 @@ absl::StatusOr<std::string> Link::WaitForNote(const std::string& topic, int from
 }
 
 void Link::ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
+  Failpoint("rank.ready");
   proto::WorkerReport report;
   proto::Ready& ready = *report.mutable_ready();
   ready.set_after_step(after_step);
@@ -457,10 +461,12 @@ void Link::ReportReady(int64_t after_step, int64_t allocated_bytes, int64_t plan
 }
 
 absl::Status Link::AwaitBegin(int64_t timeout_ms) {
+  Failpoint("rank.await_begin");
   return impl_->WaitForBegin(timeout_ms);
 }
 
 void Link::ReportStep(const StepReport& report) {
+  Failpoint("rank.report_step");
   proto::WorkerReport message;
   proto::StepDone& step = *message.mutable_step();
   step.set_step(report.step);
@@ -510,6 +516,7 @@ absl::StatusOr<SaveEnd> Link::AwaitSaveOver(const SaveId& save, int64_t timeout_
 }
 
 void Link::ReportCommitted(int64_t step, const std::string& folder, int64_t bytes) {
+  Failpoint("rank.report_committed");
   proto::WorkerReport report;
   proto::Committed& committed = *report.mutable_committed();
   committed.set_step(step);
@@ -519,6 +526,7 @@ void Link::ReportCommitted(int64_t step, const std::string& folder, int64_t byte
 }
 
 void Link::ReportFinished(const RunResult& result, int64_t timeout_ms) {
+  Failpoint("rank.report_finished");
   proto::WorkerReport report;
   report.mutable_finished()->set_step(result.step);
   report.mutable_finished()->set_stopped(result.stopped);

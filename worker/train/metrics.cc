@@ -1,16 +1,11 @@
 #include "worker/train/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "plan/errors.h"
 
 namespace weft {
 
@@ -48,35 +43,12 @@ std::string MetricsLine(const StepReport& report, int64_t generation) {
 }
 
 absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
-  }
-  return std::unique_ptr<MetricsFile>(new MetricsFile(path, file));
-}
-
-MetricsFile::~MetricsFile() {
-  close(file_);
+  ASSIGN_OR_RETURN(std::unique_ptr<LineFile> lines, LineFile::Open(path));
+  return std::unique_ptr<MetricsFile>(new MetricsFile(std::move(lines)));
 }
 
 absl::Status MetricsFile::Append(const StepReport& report, int64_t generation) {
-  constexpr size_t kMaxUnwritten = size_t{4} << 20;
-  if (unwritten_.size() < kMaxUnwritten) unwritten_ += MetricsLine(report, generation) + "\n";
-  const absl::Status written = Flush();
-  const bool failed_before = std::exchange(has_failed_, !written.ok());
-  return failed_before ? absl::OkStatus() : written;
-}
-
-absl::Status MetricsFile::Flush() {
-  if (unwritten_.empty()) return absl::OkStatus();
-  const ssize_t written = write(file_, unwritten_.data(), unwritten_.size());
-  const int error = errno;
-  unwritten_.erase(0, static_cast<size_t>(std::max<ssize_t>(0, written)));
-  if (unwritten_.empty()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      path_, ": cannot append a line: ", written < 0 ? std::strerror(error) : "the disk is full",
-      "; training goes on, lines are kept in memory until there is room"));
+  return lines_->Append(MetricsLine(report, generation));
 }
 
 }  // namespace weft

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "process/line_file.h"
 #include "worker/train/step_report.h"
 
 namespace weft {
@@ -24,24 +26,15 @@ class MetricsFile {
  public:
   // Opens for appending; lines of earlier generations stay. Unavailable if it cannot be written.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
 
-  // One write per line, so that a reader never sees half of one. ResourceExhausted on a full disk:
-  // what could not be written is kept, up to 4 MiB, and goes before the next line. Later failures
-  // in a row say nothing new and are OK.
+  // As LineFile's.
   absl::Status Append(const StepReport& report, int64_t generation);
-  // Writes what is kept; for after the last line. ResourceExhausted if there still is no room.
-  absl::Status Flush();
+  absl::Status Flush() { return lines_->Flush(); }
 
  private:
-  MetricsFile(std::string path, int file) : path_(std::move(path)), file_(file) {}
+  explicit MetricsFile(std::unique_ptr<LineFile> lines) : lines_(std::move(lines)) {}
 
-  const std::string path_;
-  const int file_;
-  std::string unwritten_;
-  bool has_failed_ = false;  // since the last write that went well
+  const std::unique_ptr<LineFile> lines_;
 };
 
 }  // namespace weft

@@ -15,6 +15,7 @@
 #include "plan/spec/checkpoint_folder.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_text.h"
+#include "process/failpoint.h"
 #include "process/version.h"
 #include "worker/model/stage.h"
 #include "worker/state/adafactor.h"
@@ -107,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Assignment& assig
 }
 
 absl::Status Trainer::Prepare(int rank, Comm& comm) {
+  Failpoint("rank.prepare");
   ASSIGN_OR_RETURN(
       groups_, RankGroups::Create(layout_, KvHeadCopies(job_.model, layout_), comm, &progress_));
   RETURN_IF_ERROR(groups_->ProveSums());
@@ -124,6 +126,7 @@ absl::Status Trainer::Prepare(int rank, Comm& comm) {
 }
 
 absl::Status Trainer::OpenData() {
+  Failpoint("rank.open_data");
   ASSIGN_OR_RETURN(Dataset train, Dataset::Open(job_, /*train=*/true));
   batches_ = std::make_unique<Batches>(std::move(train), job_, *groups_);
   if (job_.validation.interval > 0 && job_.validation.steps > 0) {
@@ -134,6 +137,7 @@ absl::Status Trainer::OpenData() {
 }
 
 absl::Status Trainer::Allocate(int rank) {
+  Failpoint("rank.allocate");
   const Numerics numerics = job_.numerics();
   const RankMemory memory = PlanRankMemory(job_.model, job_.batch(), layout_, rank, numerics);
   planned_bytes_ = memory.total_bytes();
@@ -172,6 +176,7 @@ absl::Status Trainer::Allocate(int rank) {
 }
 
 absl::Status Trainer::LoadOrInitialize() {
+  Failpoint("rank.load");
   if (!load_checkpoint_.empty()) {
     loading_ = true;
     ASSIGN_OR_RETURN(const Manifest manifest,
@@ -210,6 +215,7 @@ absl::StatusOr<RunResult> Trainer::Run() {
 }
 
 absl::StatusOr<RunResult> Trainer::RunSteps() {
+  Failpoint("rank.steps");
   if (hooks_.ready) hooks_.ready(after_step_, allocated_bytes(), planned_bytes_);
   if (hooks_.begin) {
     const InCall meeting(progress_, CallKind::kMeeting, MeetingAxis::kBegin);
@@ -257,6 +263,7 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
 
 // One optimizer step, in the order of the schedule. Collective.
 absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
+  Failpoint("step.begin");
   const Clock::time_point start = Clock::now();
   StepReport report;
   report.step = step;
@@ -305,6 +312,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
 }
 
 absl::Status Trainer::Do(const Action& action, const StepReport& report) {
+  Failpoint("step.action");
   switch (action.op) {
     case Op::kReduceParts:
       return ReduceParts();
@@ -337,6 +345,7 @@ absl::Status Trainer::Do(const Action& action, const StepReport& report) {
 // Each of the ranks that share a kv head has seen its own query heads only; of those that have a
 // norm, where tokens are cut, its own tokens.
 absl::Status Trainer::ReduceParts() {
+  Failpoint("step.reduce_parts");
   for (const OwnPiece& piece : parameters_->own()) {
     if (piece.shard.gradient_parts == 1) continue;
     RETURN_IF_ERROR(piece.shard.tensor.is_norm ? groups_->SumOverTensor(piece.gradient)
@@ -349,6 +358,7 @@ absl::Status Trainer::ReduceParts() {
 // them for the update stays on the device, which nobody waits for before the update is queued. Of
 // the ranks that hold the same number, one contributes it.
 absl::Status Trainer::ReduceNorm(int64_t step) {
+  Failpoint("step.reduce_norm");
   if (!groups_->is_last_stage() || groups_->at().tp != 0) device_.Zero(totals_.loss);
   if (groups_->replica_index() == 0) {
     AddPrimaryGradientSquares(parameters_->own(), totals_.squares, device_);
@@ -367,6 +377,7 @@ absl::Status Trainer::ReduceNorm(int64_t step) {
 // The moments' bias correction counts updates, of which a skipped step is none. Whether this one is
 // skipped shows on the device alone as yet: then nothing changes.
 absl::Status Trainer::Update(const StepReport& report) {
+  Failpoint("step.update");
   const int64_t update = report.step - guard_->progress().skipped_steps;
   if (adafactor_ != nullptr) {
     return adafactor_->Update(job_.optimizer, report.lr, totals_.scale, update);
@@ -380,6 +391,7 @@ absl::Status Trainer::Update(const StepReport& report) {
 // The one time in a step that the host waits for the device. The verdict is Device::GradientScale's
 // and the guard's, each by its own sums: they must agree, or a rank would go on without its update.
 absl::Status Trainer::ReadTotals(StepReport& report) {
+  Failpoint("step.totals");
   double totals[kStepTotals] = {};
   device_.CopyOut(totals, totals_.all);
   {
@@ -439,14 +451,17 @@ absl::StatusOr<double> Trainer::Validate() {
 // Ranks meet at its end. What fails here is the disk, or nothing: a rank that could not write says
 // so, all learn of it, and training goes on; what was staged goes, so that there is room.
 absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
+  Failpoint("save.begin");
   RETURN_IF_ERROR(groups_->Check("save"));
   progress_.SetPhase(RankPhase::kSave);
   const SaveId save{.number = ++saves_, .step = step};
   ASSIGN_OR_RETURN(
       const OwnShard own,
       OwnShard::Copy({groups_->replica_index(), groups_->replicas()}, *parameters_, device_));
+  Failpoint("save.copied");
   const std::string stage_folder = StageFolder(checkpoint_folder_, run_.id, generation_, step);
   const absl::StatusOr<ShardRecord> shard = own.Write(stage_folder, groups_->rank());
+  Failpoint("save.shard_written");
   std::vector<ShardRecord> shards;
   if (hooks_.exchange_shards) {
     const InCall meeting(progress_, CallKind::kMeeting, MeetingAxis::kSaveDone);
@@ -457,10 +472,13 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   }
   SaveEnd end{.committed = !shards.empty(), .reason = std::string(shard.status().message())};
   if (!shards.empty()) {
+    Failpoint("save.commit");
     const absl::StatusOr<std::string> folder = Commit(step, std::move(shards));
+    Failpoint("save.committed");
     if (hooks_.committed) hooks_.committed(save, folder);
     end = {folder.ok(), std::string(folder.status().message())};
   }
+  Failpoint("save.reported");
   if (hooks_.save_over) {
     const InCall meeting(progress_, CallKind::kMeeting, MeetingAxis::kSaveOver);
     ASSIGN_OR_RETURN(end, hooks_.save_over(save));
@@ -469,6 +487,7 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
     RemoveShard(stage_folder, groups_->rank());
     Warn(absl::StrCat("step ", step, " is not saved: ", end.reason));
   } else if (janitor_ != nullptr) {
+    Failpoint("save.clean_up");
     janitor_->CleanUpAfter(step);
   }
   return end;

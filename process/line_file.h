@@ -1,0 +1,39 @@
+// A LineFile is a file of lines that a run appends while it lives: metrics.jsonl, events.jsonl. A
+// disk that is full or fails for a while costs no line and stops nobody: lines wait in memory. One
+// thread.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+class LineFile {
+ public:
+  // Opens for appending; lines that are there stay, and half of one, which a crash has left, is
+  // ended. Unavailable if it cannot be opened.
+  static absl::StatusOr<std::unique_ptr<LineFile>> Open(const std::string& path);
+  ~LineFile();
+  LineFile(const LineFile&) = delete;
+  LineFile& operator=(const LineFile&) = delete;
+
+  // `line` without its end. One write per line, so that a reader never sees half of one while there
+  // is room. ResourceExhausted where it cannot be written: it is kept, 4 MiB in all, and goes
+  // before the next one. Later failures in a row say nothing new and are OK.
+  absl::Status Append(absl::string_view line);
+  // Writes what is kept; for after the last line. ResourceExhausted if there still is no room.
+  absl::Status Flush();
+
+ private:
+  LineFile(std::string path, int file) : path_(std::move(path)), file_(file) {}
+
+  const std::string path_;
+  const int file_;
+  std::string unwritten_;
+  bool has_failed_ = false;  // since the last write that went well
+};
+
+}  // namespace weft

@@ -1,0 +1,246 @@
+// Seeded chaos with the real binaries: processes die at the code's failpoints, are stopped, and
+// checkpoints are damaged. After each fault the run goes on, by itself or by the same command; its
+// losses are those of an undisturbed run, bit for bit, every checkpoint that is listed verifies,
+// and nothing is left. WEFT_CHAOS=n injects n faults by hand; WEFT_CHAOS_SEED repeats those of
+// another run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "process/failpoint.h"
+#include "tests/end_to_end/tiny_run.h"
+
+namespace weft {
+namespace {
+
+constexpr double kCiSeconds = 150;
+constexpr int kMaxStarts = 6;  // of one run, until it is through
+
+int NumberOf(const char* variable, int otherwise) {
+  const char* const text = getenv(variable);
+  return text == nullptr ? otherwise : atoi(text);
+}
+
+// An Outcome is all that is left to see of a fault.
+struct Outcome {
+  bool struck = false;  // the fault's moment has come
+  int starts = 0;
+  bool is_right = false;
+};
+
+struct Tally {
+  std::map<std::string, int> struck;
+  std::map<std::string, int> not_met;
+  std::vector<std::string> broken;
+  int restarted_by_hand = 0;
+};
+
+// Losses of all lines, repeated steps too. No generation does a step twice; another start of a run
+// that had saved nothing begins with the same generation.
+std::string WrongLosses(const TinyRun& run, bool started_once) {
+  const std::map<int64_t, std::string> expected = UndisturbedCurve();
+  std::set<std::pair<int64_t, int64_t>> told;
+  for (const StepMetrics& metrics : run.Metrics()) {
+    const std::string where = "step " + std::to_string(metrics.step) + " of generation " +
+                              std::to_string(metrics.generation);
+    if (metrics.loss_hex != expected.at(metrics.step)) return where + " has another loss";
+    const bool is_new = told.emplace(metrics.generation, metrics.step).second;
+    if (started_once && !is_new) return where + " is told twice";
+  }
+  return run.Curve() == expected ? "" : "steps are missing";
+}
+
+// Runs the same command until it is through.
+std::string WrongEnd(TinyRun& run, std::unique_ptr<Child> weft, Outcome& outcome) {
+  for (outcome.starts = 1;; ++outcome.starts) {
+    const TinyRun::Outcome end = TinyRun::Finish(*weft, 90);
+    if (end.exit_code == 0) return "";
+    if (outcome.starts == kMaxStarts) {
+      return "not through after " + std::to_string(kMaxStarts) + " starts: exit " +
+             std::to_string(end.exit_code) + ": " + end.err;
+    }
+    if (end.exit_code == 2 || end.exit_code == 3) return "refused: " + end.err;
+    weft = run.Run();
+  }
+}
+
+std::string WrongCheckpoints(TinyRun& run) {
+  for (const std::string& name : run.Checkpoints()) {
+    const std::string folder = run.run_folder() + "/checkpoint/" + name;
+    if (!std::filesystem::exists(folder + "/manifest.json")) return name + " has no manifest";
+  }
+  return run.Checkpoints().empty() ? "no checkpoint is left" : "";
+}
+
+// The whole of it, after a fault that the callback injects into the run that has begun.
+template <typename Inject>
+std::string Survive(TinyRun& run, std::unique_ptr<Child> weft, const Inject& inject,
+                    Outcome& outcome) {
+  outcome.struck = inject();
+  const std::string end = WrongEnd(run, std::move(weft), outcome);
+  if (!end.empty()) return end;
+  const std::string losses = WrongLosses(run, outcome.starts == 1);
+  if (!losses.empty()) return losses;
+  return WrongCheckpoints(run);
+}
+
+// One process dies where the code has that failpoint, at the `count`-th time that it comes there.
+std::string DieAt(const std::string& failpoint, int count, Outcome& outcome) {
+  TinyRun run;
+  const std::string token = std::filesystem::path(run.job_path()).parent_path() / "failpoint";
+  std::ofstream(token) << "once\n";
+  const std::string asked = failpoint + ":" + std::to_string(count) + ":" + token;
+  setenv(kFailpointVariable, asked.c_str(), 1);
+  std::unique_ptr<Child> weft = run.Run();
+  unsetenv(kFailpointVariable);
+  std::string wrong = Survive(
+      run, std::move(weft), [] { return true; }, outcome);
+  outcome.struck = !std::filesystem::exists(token);
+  run.ExpectNothingLeft();
+  return wrong;
+}
+
+// A process of the run gets the signal after some step.
+std::string SignalOne(const std::string& program, int signal, int64_t step, unsigned draw,
+                      Outcome& outcome) {
+  TinyRun run;
+  const auto inject = [&] {
+    run.WaitForStep(step);
+    const std::vector<Found> found = run.Processes(program);
+    return !found.empty() && KillFound(found[draw % found.size()], signal);
+  };
+  std::unique_ptr<Child> weft = run.Run();
+  std::string wrong = Survive(run, std::move(weft), inject, outcome);
+  run.ExpectNothingLeft();
+  return wrong;
+}
+
+// Flips one bit of the newest checkpoint of a run that was interrupted, and resumes it.
+std::string FlipOne(unsigned draw, Outcome& outcome) {
+  TinyRun run;
+  {
+    const std::unique_ptr<Child> first = run.Run();
+    run.WaitForStep(35);
+    first->Signal(SIGINT);
+    TinyRun::Finish(*first, 60);
+  }
+  const auto inject = [&] {
+    std::vector<std::filesystem::path> files;
+    std::filesystem::path newest;
+    int64_t newest_step = -1;
+    for (const std::string& name : run.Checkpoints()) {
+      const int64_t step = std::stoll(name.substr(name.find('-') + 1));
+      if (step > newest_step) newest = run.run_folder() + "/checkpoint/" + name;
+      newest_step = std::max(newest_step, step);
+    }
+    for (const auto& each : std::filesystem::directory_iterator(newest)) files.push_back(each);
+    if (files.empty()) return false;
+    const std::filesystem::path& file = files[draw % files.size()];
+    const auto bytes = static_cast<unsigned>(std::filesystem::file_size(file));
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    const auto at = static_cast<std::streamoff>((draw / 7) % bytes);
+    stream.seekg(at);
+    const int was = stream.get();
+    stream.seekp(at);
+    stream.put(static_cast<char>(was ^ (1 << (draw % 8))));
+    return stream.good();
+  };
+  outcome.struck = inject();
+  std::string wrong = Survive(
+      run, run.Run(), [] { return true; }, outcome);
+  run.ExpectNothingLeft();
+  return wrong;
+}
+
+// In each step, or more often.
+bool ComesOften(const std::string& failpoint) {
+  const std::string group = failpoint.substr(0, failpoint.find('.'));
+  return group == "step" || group == "driver" || group == "journal" || group == "file" ||
+         failpoint == "rank.report_step" || failpoint == "agent.reported";
+}
+
+// The fault that a draw stands for; the name is that of its class.
+std::string Fault(std::mt19937& random, std::string* name, Outcome& outcome) {
+  const auto kind = static_cast<unsigned>(random() % 10);
+  const auto draw = static_cast<unsigned>(random() & 0xffffff);
+  const auto step = static_cast<int64_t>(3 + random() % 50);
+  if (kind < 6) {
+    const std::string failpoint = kFailpoints[draw % kFailpoints.size()];
+    const int count = 1 + static_cast<int>((draw >> 8) % (ComesOften(failpoint) ? 60 : 2));
+    *name = "killed at " + failpoint;
+    return DieAt(failpoint, count, outcome);
+  }
+  const char* const programs[] = {"weft-worker", "weftd"};
+  if (kind < 8) {
+    *name = std::string("SIGKILL of ") + programs[kind - 6];
+    return SignalOne(programs[kind - 6], SIGKILL, step, draw, outcome);
+  }
+  if (kind == 8) {
+    *name = "SIGSTOP of weft-worker";
+    return SignalOne("weft-worker", SIGSTOP, step, draw, outcome);
+  }
+  *name = "a bit of the newest checkpoint";
+  return FlipOne(draw, outcome);
+}
+
+void Count(const std::string& name, const std::string& wrong, const Outcome& outcome,
+           Tally& tally) {
+  ++(outcome.struck ? tally.struck : tally.not_met)[name];
+  if (outcome.starts > 1) ++tally.restarted_by_hand;
+  if (!wrong.empty()) tally.broken.push_back(name + ": " + wrong);
+  std::printf("%-34s %s, %d start%s%s%s\n", name.c_str(), outcome.struck ? "struck" : "not met",
+              outcome.starts, outcome.starts == 1 ? "" : "s",
+              wrong.empty() ? "" : ": BROKEN: ", wrong.c_str());
+  std::fflush(stdout);
+}
+
+void Print(const Tally& tally) {
+  int struck = 0;
+  for (const auto& [name, times] : tally.struck) struck += times;
+  int not_met = 0;
+  for (const auto& [name, times] : tally.not_met) not_met += times;
+  std::printf(
+      "%d faults in %zu classes struck, %d not met, %d runs started again by hand, "
+      "%zu broken\n",
+      struck, tally.struck.size(), not_met, tally.restarted_by_hand, tally.broken.size());
+}
+
+TEST(Chaos, LeavesTheSameLossesAndNothingElse) {
+  const int wanted = NumberOf("WEFT_CHAOS", 0);  // 0: as many as there is time for
+  const int seed = NumberOf("WEFT_CHAOS_SEED", static_cast<int>(std::random_device()() & 0xffff));
+  std::printf("WEFT_CHAOS_SEED=%d\n", seed);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  Tally tally;
+  const double end_s = NowSeconds() + kCiSeconds;
+  for (int i = 0; wanted > 0 ? i < wanted : NowSeconds() < end_s; ++i) {
+    Outcome outcome;
+    std::string name;
+    const std::string wrong = Fault(random, &name, outcome);
+    Count(name, wrong, outcome, tally);
+    EXPECT_EQ(wrong, "") << name << ", fault " << i << " of seed " << seed;
+  }
+  Print(tally);
+  EXPECT_FALSE(tally.struck.empty());
+}
+
+// By hand: each failpoint once, in the order of the list.
+TEST(Chaos, AtEachFailpointByHand) {
+  if (NumberOf("WEFT_CHAOS_ALL", 0) == 0) GTEST_SKIP() << "takes minutes: WEFT_CHAOS_ALL=1";
+  Tally tally;
+  for (const char* failpoint : kFailpoints) {
+    Outcome outcome;
+    const std::string wrong = DieAt(failpoint, 1, outcome);
+    Count(failpoint, wrong, outcome, tally);
+    EXPECT_EQ(wrong, "") << failpoint;
+  }
+  Print(tally);
+}
+
+}  // namespace
+}  // namespace weft
