@@ -326,6 +326,9 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
     case proto::Record::kHostLost:
       return HostLost{record.generation(), record.host_lost().machine(),
                       record.host_lost().reason()};
+    case proto::Record::kRankSlow:
+      return RankSlow{record.generation(), record.rank(), record.rank_slow().host(),
+                      record.rank_slow().share_percent(), record.rank_slow().times_tenths()};
     case proto::Record::kHostFenced:
       return HostFenced{record.generation(), record.host_fenced().machine(),
                         record.host_fenced().reason()};

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// What a rank did in a window.
+// A Pace is what a rank did in a window.
 struct Pace {
   const RankSeen* seen = nullptr;
   int64_t steps = 0;

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// What the variable asks for, in its own memory.
+// The variable asks for this; the text stays in its own memory.
 struct Asked {
   const char* name = nullptr;  // null: nothing
   size_t name_length = 0;

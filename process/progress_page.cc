@@ -284,7 +284,7 @@ void ProgressWriter::BeginOwn() {
   if (step_ > 0) own_since_us_ = BootTimeUs();
 }
 
-// What it adds is seen with the change that follows.
+// It is followed by a change, with which the sum is seen.
 void ProgressWriter::EndOwn() {
   if (own_since_us_ == 0) return;
   busy_us_ += BootTimeUs() - own_since_us_;

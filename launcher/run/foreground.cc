@@ -9,8 +9,11 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -66,6 +69,33 @@ proto::SubmitJobRequest RequestOf(const ForegroundOptions& options, const std::s
   request.set_last_generation(options.continuation.last_generation);
   return request;
 }
+
+// EventsFile is events.jsonl: what happens to it is said, and stops nothing.
+class EventsFile {
+ public:
+  EventsFile(const std::string& path, std::function<void(const std::string&)> say)
+      : say_(std::move(say)), lines_(LineFile::Open(path)) {
+    Warn(lines_.status());
+  }
+  ~EventsFile() {
+    if (lines_.ok()) Warn((*lines_)->Flush());
+  }
+  EventsFile(const EventsFile&) = delete;
+  EventsFile& operator=(const EventsFile&) = delete;
+
+  // `line`: with its end; empty: there is nothing to write.
+  void Write(const std::string& line) {
+    if (lines_.ok() && !line.empty()) Warn((*lines_)->Append(absl::StripSuffix(line, "\n")));
+  }
+
+ private:
+  void Warn(const absl::Status& status) const {
+    if (!status.ok()) say_(absl::StrCat("warning: ", status.message()));
+  }
+
+  const std::function<void(const std::string&)> say_;
+  const absl::StatusOr<std::unique_ptr<LineFile>> lines_;
+};
 
 class Foreground {
  public:
@@ -233,11 +263,9 @@ class Foreground {
 
   // Runs on its own thread, until the job is over or StopWatching.
   void Watch() {
-    const absl::StatusOr<std::unique_ptr<LineFile>> events =
-        LineFile::Open(options_.paths.events());
-    if (!events.ok()) Say(absl::StrCat("warning: ", events.status().message()));
+    EventsFile events(options_.paths.events(), [this](const std::string& line) { Say(line); });
     watched_ = client_->Watch(job_id_, &revision_, [&](const proto::JobEvent& event) {
-      if (events.ok()) Write(**events, EventLine(event));
+      events.Write(EventLine(event));
       if (event.has_committed()) saved_step_ = event.committed().step();
       if (event.has_phase() && event.phase().phase() == "STARTING")
         WriteResolved(event.generation());

@@ -27,7 +27,7 @@ int NumberOf(const char* variable, int otherwise) {
   return text == nullptr ? otherwise : atoi(text);
 }
 
-// What a fault left to see.
+// An Outcome is all that is left to see of a fault.
 struct Outcome {
   bool struck = false;  // the fault's moment has come
   int starts = 0;
@@ -167,8 +167,8 @@ bool ComesOften(const std::string& failpoint) {
 
 // The fault that a draw stands for; the name is that of its class.
 std::string Fault(std::mt19937& random, std::string* name, Outcome& outcome) {
-  const unsigned kind = random() % 10;
-  const unsigned draw = random() & 0xffffff;
+  const auto kind = static_cast<unsigned>(random() % 10);
+  const auto draw = static_cast<unsigned>(random() & 0xffffff);
   const auto step = static_cast<int64_t>(3 + random() % 50);
   if (kind < 6) {
     const std::string failpoint = kFailpoints[draw % kFailpoints.size()];

@@ -87,7 +87,7 @@ TEST(PatientJournal, KeepsFactsInOrderUntilThereIsRoom) {
   std::filesystem::remove(path);
 }
 
-// As long as it lives, no file that SQLite has opened since can be synced while `fails`.
+// As long as it lives, no log that SQLite has opened since can be synced while it is to fail.
 class FailingSync {
  public:
   FailingSync() {
@@ -108,7 +108,7 @@ class FailingSync {
  private:
   static int Open(sqlite3_vfs*, sqlite3_filename name, sqlite3_file* file, int flags, int* out) {
     const int code = real_->xOpen(real_, name, file, flags, out);
-    if (code != SQLITE_OK || file->pMethods == nullptr) return code;
+    if (code != SQLITE_OK || (flags & SQLITE_OPEN_WAL) == 0) return code;
     real_sync_ = file->pMethods->xSync;
     methods_ = *file->pMethods;
     methods_.xSync = Sync;
