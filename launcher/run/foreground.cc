@@ -272,16 +272,9 @@ class Foreground {
       const std::lock_guard<std::mutex> lock(mutex_);
       options_.on_event(event);
     });
-    if (events.ok() && !(*events)->Flush().ok()) Say("warning: the last events are lost");
     watch_over_ = true;
     const uint64_t one = 1;
     if (write(wake_.get(), &one, sizeof(one)) < 0) return;  // it is awake
-  }
-
-  void Write(LineFile& events, const std::string& line) {
-    if (line.empty()) return;
-    const absl::Status written = events.Append(absl::StripSuffix(line, "\n"));
-    if (!written.ok()) Say(absl::StrCat("warning: ", written.message()));
   }
 
   // The generation's resolved.yaml. The one of the generation before will do where the disk is
