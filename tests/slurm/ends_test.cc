@@ -113,7 +113,6 @@ TEST_F(SlurmRun, GoesOnWhateverIsKilled) {
            Case{2, "^weft-worker --generation"},
            Case{3, "^/[^ ]*/weft agent"},
            Case{1, "^/[^ ]*/weft agent"},
-           Case{2, "^slurmstepd: "},
            Case{1, "^/[^ ]*/weftd "},
        }) {
     SCOPED_TRACE(each.pattern);
