@@ -102,7 +102,7 @@ TimeHabits Megatron() {
 
 // DeepSpeed's pipeline engine reduces after the last pass (_exec_reduce_grads), fp16 gradients in
 // buckets of 5e8 (reduce_bucket_size). All-reduces of tp are waited for: the overlap of Megatron-LM
-// v2.6 is not in this fork.
+// v2.6 is not in this fork (bigscience's megatron/mpu/layers.py, ColumnParallelLinear.forward).
 TimeHabits MegatronDeepspeed() {
   TimeHabits habits;
   habits.fused_attention = false;
@@ -129,8 +129,9 @@ TimeHabits MegatronDeepspeed() {
 
 // A unit's weights are gathered under the unit before in both passes, its gradients reduced under
 // the next (docs.pytorch.org, FSDP notes: implicit prefetching, BACKWARD_PRE), in fp32
-// (torchtitan's and Composer's default); units are blocks. Operators that `selective` keeps:
-// attention and every second product (_apply_ac_to_transformer_block in torchtitan).
+// (torchtitan's training.mixed_precision_reduce, Composer's default); units are blocks. Operators
+// that `selective` keeps: attention and every second product (_apply_ac_to_transformer_block in
+// torchtitan).
 TimeHabits PytorchFsdp() {
   TimeHabits habits;
   habits.reduce_window = 1;
