@@ -85,7 +85,8 @@ void Driver::LookForSlowRank() {
                         .times_tenths = static_cast<int>(std::min(10 * slow->times, 10000.0))});
     }
   }
-  if (Now() - look_.asked_ms >= kLookForSlowMs) AskRanks();
+  const int64_t since_ms = std::max(look_.asked_ms, clocks_.generation_since_ms);
+  if (Now() - since_ms >= kLookForSlowMs) AskRanks();
 }
 
 std::vector<RankSeen> Driver::TakeSeen() {

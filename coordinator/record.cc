@@ -345,8 +345,30 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
   }
 }
 
+// Nothing if it is another fact than what the coordinator holds against a rank.
+std::optional<Event> ReadVerdict(const proto::Record& record) {
+  const int64_t generation = record.generation();
+  const int rank = record.rank();
+  switch (record.fact_case()) {
+    case proto::Record::kSuspected:
+      return Event(Suspected{generation, rank, record.suspected().reason()});
+    case proto::Record::kWorkerLost:
+      return Event(WorkerLost{generation, rank, record.worker_lost().reason()});
+    case proto::Record::kOverdue:
+      return Event(Overdue{generation, record.overdue().reason()});
+    case proto::Record::kHung:
+      return Event(Read(record.hung(), generation, rank));
+    case proto::Record::kRankSlow:
+      return Event(RankSlow{generation, rank, record.rank_slow().host(),
+                            record.rank_slow().share_percent(), record.rank_slow().times_tenths()});
+    default:
+      return std::nullopt;
+  }
+}
+
 absl::StatusOr<Event> ReadFact(const proto::Record& record) {
   if (const std::optional<Event> fact = ReadHostFact(record)) return *fact;
+  if (const std::optional<Event> fact = ReadVerdict(record)) return *fact;
   const int64_t generation = record.generation();
   const int rank = record.rank();
   switch (record.fact_case()) {
@@ -383,17 +405,6 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
       return Event(Read(record.finished(), generation, rank));
     case proto::Record::kFaulted:
       return Event(Read(record.faulted(), generation, rank));
-    case proto::Record::kSuspected:
-      return Event(Suspected{generation, rank, record.suspected().reason()});
-    case proto::Record::kWorkerLost:
-      return Event(WorkerLost{generation, rank, record.worker_lost().reason()});
-    case proto::Record::kOverdue:
-      return Event(Overdue{generation, record.overdue().reason()});
-    case proto::Record::kHung:
-      return Event(Read(record.hung(), generation, rank));
-    case proto::Record::kRankSlow:
-      return Event(RankSlow{generation, rank, record.rank_slow().host(),
-                            record.rank_slow().share_percent(), record.rank_slow().times_tenths()});
     case proto::Record::kRankEnded:
       return Event(FactOf(record.rank_ended()));
     case proto::Record::kAttemptEnded:

@@ -1,9 +1,11 @@
 // weft ps: the jobs of a weftd that serves them, newest first; where none is named, those in Slurm.
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
@@ -36,18 +38,27 @@ absl::StatusOr<std::vector<v1::Job>> Jobs(const PsArguments& arguments) {
                   [&](const v1::Job& job) { return takes_over || !IsOver(job.phase()); });
 }
 
-// Nobody names a weftd where Slurm has the queue. `why`: what is said where that is not meant.
+bool NamesNobody(const ServiceWords& words) {
+  return words.coordinator.empty() && getenv(kServiceVariable) == nullptr;
+}
+
+// `why` says what a person has to do who does not mean Slurm's jobs.
 int PsOfSlurm(const absl::Status& why, bool json) {
   if (json) return Fail(why);
   const absl::StatusOr<std::string> table = SlurmJobsTable(TableWidth());
-  if (!table.ok()) return Fail(table.status());
+  if (!table.ok()) {
+    return Fail(absl::Status(
+        why.code(),
+        absl::StrCat(why.message(), "; and Slurm does not answer: ", table.status().message())));
+  }
   std::cout << *table;
   return kExitOk;
 }
 
 int Ps(const PsArguments& arguments) {
   const absl::StatusOr<std::vector<v1::Job>> jobs = Jobs(arguments);
-  if (absl::IsInvalidArgument(jobs.status()) && !FindInPath("squeue").empty()) {
+  const bool is_of_slurm = absl::IsInvalidArgument(jobs.status()) && NamesNobody(arguments.words);
+  if (is_of_slurm && !FindInPath("squeue").empty()) {
     return PsOfSlurm(jobs.status(), arguments.json);
   }
   if (!jobs.ok()) return FailCall(jobs.status());

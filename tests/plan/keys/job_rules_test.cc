@@ -531,7 +531,8 @@ TEST(Validate, ChecksWhatASchedulerIsTold) {
        },
        "cluster.container: has several lines; write one"},
       {[](JobSpec& j) { j.scheduler.partition = "gpu"; },
-       "cluster.partition: \"gpu\" with cluster.scheduler none, which is told nothing; use null, or "
+       "cluster.partition: \"gpu\" with cluster.scheduler none, which is told nothing; use null, "
+       "or "
        "cluster.scheduler slurm"},
   });
 }
