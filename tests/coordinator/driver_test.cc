@@ -316,7 +316,7 @@ bool StopsGroup(const proto::AgentOrder& order) {
 
 TEST_F(HangDriverTest, TakesStacksOfAHangBeforeItEndsAnything) {
   Pass(1000);
-  EXPECT_EQ(Last(IsLook), nullptr) << "a step may take 2 s";
+  EXPECT_EQ(Last(TakesStacks), nullptr) << "a step may take 2 s";
   Pass(1100);
   ASSERT_NE(Last(IsLook), nullptr);
   SayRanks(Last(IsLook)->look_at_ranks().number(), 2100);
