@@ -236,7 +236,7 @@ absl::StatusOr<MemoryQuestion> MemoryQuestionOf(const MeasuredRun& run) {
     asked.layout.offload_optimizer = OffloadDevice::kCpu;
   }
   if (Notes(run, "fused loss over chunks")) {
-    const int64_t tokens = asked.layout.micro_batch_size * question.batch.seq_len / asked.layout.cp;
+    const int64_t tokens = asked.layout.micro_batch_size * run.batch.seq_len / asked.layout.cp;
     const int64_t chunks = run.shape.vocab_size / run.shape.hidden_size;
     asked.layout.head_chunk_tokens = (tokens + chunks - 1) / chunks;
   }

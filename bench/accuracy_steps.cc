@@ -34,7 +34,7 @@ constexpr SourceEngine kEngines[] = {
     {"nanotron", "pytorch-eager"},
     {"llm-foundry", "pytorch-fsdp"},
     {"torchtitan", "pytorch-fsdp"},
-    {"stas00", "pytorch-fsdp"},
+    {"stas00", "pytorch-eager"},
     {"InternEvo", "pytorch-eager"},
 };
 
