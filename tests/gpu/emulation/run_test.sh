@@ -8,8 +8,9 @@ set -euo pipefail
 CopyPrograms emulated "$1" "$2"
 if [[ $3 == NCCL ]]; then export WEFT_EMULATED_DEVICES=own; fi
 OUT=$folder/results bash "$(dirname "${BASH_SOURCE[0]}")/../check.sh" --processes "$folder" | tee "$folder/table"
+packed=$(tar -tzf "$folder/results/check.tar.gz")
 for file in ./output.txt ./left_alone/run/metrics.jsonl ./killed/out; do
-  tar -tzf "$folder/results/check.tar.gz" | grep -qx "$file" || {
+  grep -qx "$file" <<<"$packed" || {
     echo "run_test.sh: the archive lacks $file"
     exit 1
   }
