@@ -1,5 +1,4 @@
 // weft ps: the jobs of a weftd that serves them, newest first; where none is named, those in Slurm.
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -38,10 +37,6 @@ absl::StatusOr<std::vector<v1::Job>> Jobs(const PsArguments& arguments) {
                   [&](const v1::Job& job) { return takes_over || !IsOver(job.phase()); });
 }
 
-bool NamesNobody(const ServiceWords& words) {
-  return words.coordinator.empty() && getenv(kServiceVariable) == nullptr;
-}
-
 // `why` says what a person has to do who does not mean Slurm's jobs.
 int PsOfSlurm(const absl::Status& why, bool json) {
   if (json) return Fail(why);
@@ -57,7 +52,7 @@ int PsOfSlurm(const absl::Status& why, bool json) {
 
 int Ps(const PsArguments& arguments) {
   const absl::StatusOr<std::vector<v1::Job>> jobs = Jobs(arguments);
-  const bool is_of_slurm = absl::IsInvalidArgument(jobs.status()) && NamesNobody(arguments.words);
+  const bool is_of_slurm = absl::IsInvalidArgument(jobs.status()) && !NamesAWeftd(arguments.words);
   if (is_of_slurm && !FindInPath("squeue").empty()) {
     return PsOfSlurm(jobs.status(), arguments.json);
   }

@@ -41,6 +41,10 @@ CLI::Option* AddJobArgument(CLI::App& verb, std::string* job) {
       });
 }
 
+bool NamesAWeftd(const ServiceWords& words) {
+  return !words.coordinator.empty() || std::getenv(kServiceVariable) != nullptr;
+}
+
 absl::StatusOr<std::unique_ptr<ControlClient>> OpenService(const ServiceWords& words) {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);

@@ -22,6 +22,9 @@ void AddJsonOption(CLI::App& verb, bool* json);
 // Adds the job, "job-17"; anything else is refused as usage.
 CLI::Option* AddJobArgument(CLI::App& verb, std::string* job);
 
+// Whether a person names a weftd, by option or variable; else a site's scheduler may be meant.
+bool NamesAWeftd(const ServiceWords& words);
+
 absl::StatusOr<std::unique_ptr<ControlClient>> OpenService(const ServiceWords& words);
 
 // The jobs that `keep` takes, newest first, at most `most` of them, from as many pages as it takes.

@@ -1,7 +1,6 @@
 // weft submit: hands a job file to a weftd that serves jobs, or to Slurm, and leaves. What weft run
 // checks before a run is checked here too: a job that cannot be read, planned or gone on with is
 // never queued.
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -99,12 +98,16 @@ void WriteResolved(const PreparedJob& prepared, const OpenedRun& run) {
 
 // A weftd that is named is asked first: allocations are its business.
 bool IsForSlurm(const SubmitArguments& arguments, const PreparedJob& prepared) {
-  return prepared.file.job.scheduler.kind == Scheduler::kSlurm &&
-         arguments.words.coordinator.empty() && std::getenv("WEFT_COORDINATOR") == nullptr;
+  return prepared.file.job.scheduler.kind == Scheduler::kSlurm && !NamesAWeftd(arguments.words);
 }
 
 // Does what a weftd's submission does to the run folder, and hands the job to Slurm.
 int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
+  if (arguments.json || arguments.priority != 0 || !arguments.name.empty()) {
+    return Fail(absl::InvalidArgumentError(
+        "--json, --priority and --name are of a weftd that serves jobs; for Slurm set job.name, "
+        "and cluster.sbatch_options for what sbatch is told"));
+  }
   const SlurmSubmission submission{
       .program = arguments.program, .path = arguments.path, .sets = arguments.options.sets};
   if (arguments.dry_run) return PrintBatchScript(submission, prepared);

@@ -34,20 +34,6 @@ constexpr Meaning kMeanings[] = {
     {"Reservation", "it waits for cluster.reservation to begin"},
 };
 
-// RequeueExit has numbers and ranges: 75,80-90.
-bool Holds(absl::string_view list, int number) {
-  for (const absl::string_view range : absl::StrSplit(list, ',')) {
-    const std::pair<absl::string_view, absl::string_view> ends =
-        absl::StrSplit(range, absl::MaxSplits('-', 1));
-    int first = 0;
-    int last = 0;
-    if (!absl::SimpleAtoi(ends.first, &first)) continue;
-    if (!absl::SimpleAtoi(ends.second, &last)) last = first;
-    if (first <= number && number <= last) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 SlurmJob ParseSlurmJob(absl::string_view text) {
@@ -84,17 +70,6 @@ std::string ReasonMeaning(absl::string_view reason) {
     if (meaning.reason == reason) return absl::StrCat(reason, ": ", meaning.text);
   }
   return std::string(reason);
-}
-
-bool SiteRequeues(absl::string_view config, int exit_code) {
-  for (const absl::string_view line : absl::StrSplit(config, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> setting =
-        absl::StrSplit(line, absl::MaxSplits('=', 1));
-    if (absl::StripAsciiWhitespace(setting.first) == "RequeueExit") {
-      return Holds(absl::StripAsciiWhitespace(setting.second), exit_code);
-    }
-  }
-  return false;
 }
 
 // A job that was cancelled is COMPLETING while its processes end, and so is one that has met its

@@ -28,9 +28,6 @@ bool IsUnderWay(const SlurmJob& job);
 // Why a job waits, and what is to be done about it: "Resources: waits for free nodes".
 std::string ReasonMeaning(absl::string_view reason);
 
-// True if the site requeues a job by itself that exits with `exit_code` (RequeueExit in `config`).
-bool SiteRequeues(absl::string_view config, int exit_code);
-
 enum class AfterRun {
   kLeave,    // nothing more: it is done, or a person has ended it
   kRequeue,  // the same job is to run again

@@ -229,7 +229,7 @@ TEST(Chaos, LeavesTheSameLossesAndNothingElse) {
   EXPECT_FALSE(tally.struck.empty());
 }
 
-// By hand: each failpoint once, in the order of the list.
+// It strikes each failpoint once, in the order of the list; by hand, as it takes minutes.
 TEST(Chaos, AtEachFailpointByHand) {
   if (NumberOf("WEFT_CHAOS_ALL", 0) == 0) GTEST_SKIP() << "takes minutes: WEFT_CHAOS_ALL=1";
   Tally tally;

@@ -87,7 +87,7 @@ TEST(PatientJournal, KeepsFactsInOrderUntilThereIsRoom) {
   std::filesystem::remove(path);
 }
 
-// As long as it lives, no log that SQLite has opened since can be synced while it is to fail.
+// No log that SQLite opens while it lives can be synced as long as it is to fail.
 class FailingSync {
  public:
   FailingSync() {

@@ -27,7 +27,7 @@ class MetricsFile {
   // Opens for appending; lines of earlier generations stay. Unavailable if it cannot be written.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path);
 
-  // As LineFile's.
+  // Does what LineFile's does.
   absl::Status Append(const StepReport& report, int64_t generation);
   absl::Status Flush() { return lines_->Flush(); }
 

@@ -30,17 +30,6 @@ TEST(SlurmJob, SaysWhatAReasonMeans) {
   EXPECT_EQ(ReasonMeaning("SomethingNew"), "SomethingNew");
 }
 
-TEST(SlurmJob, KnowsWhetherTheSiteRequeues) {
-  const auto config = [](const std::string& value) {
-    return "ReconfigFlags          = (null)\nRequeueExit             = " + value +
-           "\nRequeueExitHold         = 75\n";
-  };
-  EXPECT_TRUE(SiteRequeues(config("75"), 75));
-  EXPECT_TRUE(SiteRequeues(config("1,70-80"), 75));
-  EXPECT_FALSE(SiteRequeues(config("(null)"), 75));
-  EXPECT_FALSE(SiteRequeues(config("175,7"), 75));
-}
-
 TEST(AfterRun, HasOneOwner) {
   const SlurmJob runs = ParseSlurmJob(kRunning);
   SlurmJob preempted = runs;
