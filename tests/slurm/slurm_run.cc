@@ -70,13 +70,13 @@ void SlurmRun::AwaitCompleted(const std::string& job, double timeout_s) {
 
 void SlurmRun::LetGoOn(const std::string& job) {
   EXPECT_EQ(bed_->AwaitState(job, {"PENDING"}, 60), "PENDING");
-  // Slurm refuses while the nodes are still cleaning up behind the run before.
-  EXPECT_TRUE(Eventually(30, [&] {
+  // Slurm refuses while the nodes are still cleaning up behind the run before, and sets the start
+  // anew, two minutes away, once they have: so it is asked until the job runs.
+  EXPECT_TRUE(Eventually(60, [&] {
     SleepSeconds(0.2);
-    return bed_->hosts()
-               .Run(SlurmBed::kHead, "scontrol update jobid=" + job + " starttime=now")
-               .exit_code == 0;
-  }));
+    bed_->hosts().Run(SlurmBed::kHead, "scontrol update jobid=" + job + " starttime=now");
+    return bed_->JobField(job, "JobState") != "PENDING";
+  })) << bed_->Head("scontrol show job " + job);
 }
 
 std::vector<SlurmStep> SlurmRun::Steps(const std::string& name) const {
