@@ -337,17 +337,23 @@ class Foreground {
       }
       RETURN_IF_ERROR(NotWritten());
       if (options_.stop->load() == StopWish::kNow) return StopAtOnce();
-      if (options_.stop->load() == StopWish::kSave && !stop_sent_) {
-        stop_sent_ = client_->Stop(job_id_, /*now=*/false).ok();
-        if (stop_sent_) {
-          Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");
-        }
-      }
+      if (options_.stop->load() == StopWish::kSave && !stop_sent_) AskToStop();
       const absl::Status agents = agents_.Look();
       if (!agents.ok()) return WithDisk(agents);
       if (watch_over_ && !daemon_->Ended())
         usleep(kLookMs * 1000);  // the stream broke: it is ending
     }
+  }
+
+  // Until it is taken: a journal that cannot be written takes no wish, but there may be room soon.
+  void AskToStop() {
+    const absl::Status asked = client_->Stop(job_id_, /*now=*/false);
+    stop_sent_ = asked.ok();
+    if (stop_sent_) Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");
+    if (asked.ok() || refusal_ == asked.message() || daemon_->Ended()) return;
+    refusal_ = std::string(asked.message());
+    Say(absl::StrCat("not stopping yet, but it is tried again (Ctrl-C again stops at once): ",
+                     refusal_));
   }
 
   // A full disk takes away the words of whoever it stops.
@@ -389,6 +395,7 @@ class Foreground {
   std::unique_ptr<Client> client_;
   std::string job_id_;
   bool stop_sent_ = false;
+  std::string refusal_;  // why it was not, as said
   std::thread watch_;
   int64_t revision_ = 0;  // the newest event that was seen; of the watch's thread
   absl::Status watched_;  // how the watch ended; of its thread until watch_over_
