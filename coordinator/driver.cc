@@ -323,11 +323,8 @@ void Driver::Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJo
 }
 
 void Driver::GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply) {
-  const bool posted = Post([this, request = std::move(request), reply] {
-    const absl::Status known = CheckJob(request.job_id());
-    AnswerLater(reply,
-                known.ok() ? absl::StatusOr<proto::JobStatus>(StatusOf(job_, progress_)) : known);
-  });
+  const bool posted =
+      Post([this, request = std::move(request), reply] { AnswerLater(reply, OnGetJob(request)); });
   if (!posted) reply(Busy());
 }
 
@@ -384,6 +381,15 @@ absl::StatusOr<proto::SubmitJobReply> Driver::OnSubmit(const proto::SubmitJobReq
   proto::SubmitJobReply reply;
   reply.set_job_id(job_.id);
   return reply;
+}
+
+absl::StatusOr<proto::JobStatus> Driver::OnGetJob(const proto::JobRequest& request) const {
+  RETURN_IF_ERROR(CheckJob(request.job_id()));
+  proto::JobStatus status = StatusOf(job_, progress_);
+  for (const auto& [machine, stream] : agent_of_machine_) {
+    status.add_agents(agents_.at(stream).host);
+  }
+  return status;
 }
 
 absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,

@@ -235,6 +235,7 @@ class Driver final {
 
   // Messages, on the driver's thread.
   absl::StatusOr<proto::SubmitJobReply> OnSubmit(const proto::SubmitJobRequest& request);
+  absl::StatusOr<proto::JobStatus> OnGetJob(const proto::JobRequest& request) const;
   absl::Status OnWatch(int64_t id, const proto::WatchRequest& request, const WatcherPort& port);
   void OnAgentReport(int64_t id, const proto::AgentReport& report);
   void OnHeard(int64_t id, const std::vector<int64_t>& streams);
