@@ -146,7 +146,7 @@ void Driver::EndEverything() {
 
 // ---- facts ----
 
-void Driver::Happened(const Event& event) {
+void Driver::Happened(const Event& event, const StoredEvent* written) {
   if (broken_) return;
   const Watched before = WatchedPart(job_);
   const int64_t revision = job_.revision;
@@ -157,9 +157,10 @@ void Driver::Happened(const Event& event) {
   if (job_.revision == revision) return;
   if (job_.offers.size() != hosts) clocks_.hosts_since_ms = Now();
   if (!IsNoMotion(event)) hangs_.Moved(Now());
-  const StoredEvent stored{job_.revision, options_.unix_ms(), event};
+  const StoredEvent stored =
+      written != nullptr ? *written : StoredEvent{job_.revision, options_.unix_ms(), event};
   Failpoint("driver.happened");
-  journal_.Add(stored);
+  if (written == nullptr) journal_.Add(stored);
   if (job_.generation.number != generation) {
     clocks_.heard_ms.clear();
     clocks_.lease_end_ms.clear();
@@ -185,6 +186,20 @@ void Driver::Happened(const Event& event) {
   const std::vector<proto::JobEvent> events = EventsOf(before, job_, stored);
   RememberEvents(before, events);
   Publish(events);
+}
+
+absl::Status Driver::Wish(const Event& event) {
+  if (broken_) return absl::UnavailableError("the journal cannot be written");
+  const StoredEvent stored{Apply(job_, event).revision, options_.unix_ms(), event};
+  if (stored.revision == job_.revision) return absl::OkStatus();
+  const absl::Status written = journal_.Write(stored, Now());
+  if (absl::IsUnavailable(written)) return written;
+  if (!written.ok()) {
+    Break(written);
+    return absl::UnavailableError(written.message());
+  }
+  Happened(event, &stored);
+  return absl::OkStatus();
 }
 
 // Memory is ahead of the disk now: nothing may be done on the strength of it.
@@ -308,31 +323,28 @@ void Driver::Submit(proto::SubmitJobRequest request, const Reply<proto::SubmitJo
 }
 
 void Driver::GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply) {
-  const bool posted = Post([this, request = std::move(request), reply] {
-    const absl::Status known = CheckJob(request.job_id());
-    AnswerLater(reply,
-                known.ok() ? absl::StatusOr<proto::JobStatus>(StatusOf(job_, progress_)) : known);
-  });
+  const bool posted =
+      Post([this, request = std::move(request), reply] { AnswerLater(reply, OnGetJob(request)); });
   if (!posted) reply(Busy());
 }
 
 void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
-    const absl::Status known = CheckJob(request.job_id());
+    absl::Status asked = CheckJob(request.job_id());
     Failpoint("driver.stop_asked");
-    if (known.ok()) Happened(StopAsked{request.now()});
+    if (asked.ok()) asked = Wish(StopAsked{request.now()});
     outgoing_.Then(
-        [reply, known](const absl::Status& durable) { reply(known.ok() ? durable : known); });
+        [reply, asked](const absl::Status& durable) { reply(asked.ok() ? durable : asked); });
   });
   if (!posted) reply(Busy());
 }
 
 void Driver::Checkpoint(const Acknowledge& reply) {
   const bool posted = Post([this, reply] {
-    const absl::Status known = CheckJob("");
-    if (known.ok()) Happened(CheckpointAsked{});
+    absl::Status asked = CheckJob("");
+    if (asked.ok()) asked = Wish(CheckpointAsked{});
     outgoing_.Then(
-        [reply, known](const absl::Status& durable) { reply(known.ok() ? durable : known); });
+        [reply, asked](const absl::Status& durable) { reply(asked.ok() ? durable : asked); });
   });
   if (!posted) reply(Busy());
 }
@@ -363,12 +375,21 @@ absl::StatusOr<proto::SubmitJobReply> Driver::OnSubmit(const proto::SubmitJobReq
   ASSIGN_OR_RETURN(const Submitted submitted, FactOf(request));
   RETURN_IF_ERROR(CheckSubmission(submitted));
   Failpoint("driver.submitted");
-  Happened(submitted);
+  RETURN_IF_ERROR(Wish(submitted));
   TurnAwayOtherMpi();
   Act();
   proto::SubmitJobReply reply;
   reply.set_job_id(job_.id);
   return reply;
+}
+
+absl::StatusOr<proto::JobStatus> Driver::OnGetJob(const proto::JobRequest& request) const {
+  RETURN_IF_ERROR(CheckJob(request.job_id()));
+  proto::JobStatus status = StatusOf(job_, progress_);
+  for (const auto& [machine, stream] : agent_of_machine_) {
+    status.add_agents(agents_.at(stream).host);
+  }
+  return status;
 }
 
 absl::Status Driver::OnWatch(int64_t id, const proto::WatchRequest& request,

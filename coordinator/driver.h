@@ -172,8 +172,11 @@ class Driver final {
   void Settle();
   void EndEverything();
 
-  // Facts.
-  void Happened(const Event& event);
+  // Facts. `written`: as the journal has it already.
+  void Happened(const Event& event, const StoredEvent* written = nullptr);
+  // Makes a fact of what somebody wishes once it is durable; Unavailable, and no fact, while the
+  // journal cannot be written. So nobody is told OK of what a successor would not know of.
+  absl::Status Wish(const Event& event);
   void Break(const absl::Status& why);
   void Publish(const std::vector<proto::JobEvent>& events);
   void ToWatchers(const std::vector<proto::JobEvent>& events);
@@ -232,6 +235,7 @@ class Driver final {
 
   // Messages, on the driver's thread.
   absl::StatusOr<proto::SubmitJobReply> OnSubmit(const proto::SubmitJobRequest& request);
+  absl::StatusOr<proto::JobStatus> OnGetJob(const proto::JobRequest& request) const;
   absl::Status OnWatch(int64_t id, const proto::WatchRequest& request, const WatcherPort& port);
   void OnAgentReport(int64_t id, const proto::AgentReport& report);
   void OnHeard(int64_t id, const std::vector<int64_t>& streams);

@@ -27,6 +27,10 @@ class PatientJournal final {
   // any more, or if too much waits.
   absl::Status Commit(int64_t now_ms);
 
+  // Makes one more fact durable at once, after those that wait; Unavailable if the disk does not
+  // take it now: nothing of it is kept then. Other failures are those of Commit.
+  absl::Status Write(const StoredEvent& stored, int64_t now_ms);
+
   // Returns why facts wait; OK: all are on the disk.
   const absl::Status& behind() const { return patience_.behind(); }
 

@@ -12,9 +12,10 @@ struct Pace {
   double busy_ms = 0;  // per step
 };
 
+// Data ranks whose state is sharded are one another's replicas no more, but share its shards.
 bool DoTheSame(const RankSeen& a, const RankSeen& b) {
-  for (const MeetingAxis axis :
-       {MeetingAxis::kTensor, MeetingAxis::kReplicas, MeetingAxis::kContext}) {
+  for (const MeetingAxis axis : {MeetingAxis::kTensor, MeetingAxis::kReplicas, MeetingAxis::kShards,
+                                 MeetingAxis::kContext}) {
     const auto index = static_cast<size_t>(axis);
     const uint64_t key = a.page.groups[index].key;
     if (key != 0 && key == b.page.groups[index].key) return true;

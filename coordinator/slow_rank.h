@@ -1,6 +1,6 @@
 // SlowWatch tells which rank the others have to wait for, step after step, although it goes on. It
-// compares how long ranks that do the same work (members of one tensor, replica or context group)
-// compute, not how long their steps last: steps are equally long for all. Pure: time is an
+// compares how long ranks that do the same work (members of one tensor, replica, shard or context
+// group) compute, not how long their steps last: steps are equally long for all. Pure: time is an
 // argument. A rank that has no such peer is compared with nobody, nor is one that waits for its
 // device, whose own work cannot be told from that.
 #pragma once

@@ -116,7 +116,18 @@ void FleetDriver::KeepRunners() {
     if (runner == runners_.end() || runner->second.told >= wanted) continue;
     runner->second.told = wanted;
     if (runner->second.driver == nullptr) continue;
-    runner->second.driver->StopJob(StopOf(each.now), [](const absl::Status&) {});
+    // While its journal cannot be written a job refuses: it is told again.
+    const auto told = [this, job = each.job,
+                       allocation = runner->second.allocation](const absl::Status& status) {
+      if (!absl::IsUnavailable(status)) return;
+      queue_of_tasks_.Post(
+          [this, job, allocation] {
+            Runner* const refused = FindRunner(job, allocation);
+            if (refused != nullptr) refused->told = FleetStop::kNone;
+          },
+          0, TaskQueue::Room::kAlways, TaskQueue::Wake::kWithTick);
+    };
+    runner->second.driver->StopJob(StopOf(each.now), told);
   }
 }
 

@@ -38,9 +38,15 @@ absl::StatusOr<std::vector<v1::Job>> Jobs(const PsArguments& arguments) {
 }
 
 // `why` says what a person has to do who does not mean Slurm's jobs.
-int PsOfSlurm(const absl::Status& why, bool json) {
-  if (json) return Fail(why);
-  const absl::StatusOr<std::string> table = SlurmJobsTable(TableWidth());
+int PsOfSlurm(const absl::Status& why, const PsArguments& arguments) {
+  if (arguments.json) return Fail(why);
+  if (!arguments.phases.empty()) {
+    return Fail(absl::InvalidArgumentError(
+        "--phase: names a phase of weft's, but no weftd is named, and Slurm's jobs have states of "
+        "Slurm's; leave it away and read STATE, or name a weftd by --coordinator"));
+  }
+  const absl::StatusOr<std::string> table = SlurmJobsTable(
+      {.all = arguments.all, .owner = arguments.owner, .most = arguments.most}, TableWidth());
   if (!table.ok()) {
     return Fail(absl::Status(
         why.code(),
@@ -54,7 +60,7 @@ int Ps(const PsArguments& arguments) {
   const absl::StatusOr<std::vector<v1::Job>> jobs = Jobs(arguments);
   const bool is_of_slurm = absl::IsInvalidArgument(jobs.status()) && !NamesAWeftd(arguments.words);
   if (is_of_slurm && !FindInPath("squeue").empty()) {
-    return PsOfSlurm(jobs.status(), arguments.json);
+    return PsOfSlurm(jobs.status(), arguments);
   }
   if (!jobs.ok()) return FailCall(jobs.status());
   if (arguments.json) {

@@ -67,9 +67,11 @@ int StopSlurmJob(const SlurmJob& job, bool now) {
                    kPatienceMs / 1000, " s; weft stop --now ends it")));
 }
 
-absl::StatusOr<std::string> SlurmJobsTable(int width) {
-  ASSIGN_OR_RETURN(const SlurmAnswer answer,
-                   AskSlurm({"squeue", "--me", "--noheader", "--format=%i|%T|%r|%S|%D|%P|%k"}));
+absl::StatusOr<std::string> SlurmJobsTable(const SlurmJobsWish& wish, int width) {
+  std::vector<std::string> argv = {"squeue", wish.owner.empty() ? "--me" : "--user=" + wish.owner,
+                                   "--noheader", "--sort=-i", "--format=%i|%T|%r|%S|%D|%P|%k"};
+  if (wish.all) argv.push_back("--states=all");
+  ASSIGN_OR_RETURN(const SlurmAnswer answer, AskSlurm(argv));
   if (answer.exit_code != 0) {
     return absl::UnavailableError(absl::StrCat("squeue: ", LastLines(answer.err, 1, 500)));
   }
@@ -77,11 +79,15 @@ absl::StatusOr<std::string> SlurmJobsTable(int width) {
   for (const absl::string_view line : absl::StrSplit(answer.out, '\n')) {
     const std::vector<std::string> cells = absl::StrSplit(line, absl::MaxSplits('|', kColumns - 1));
     if (cells.size() != kColumns || !absl::StartsWith(cells[6], "weft:")) continue;
+    if (std::ssize(rows) == wish.most) break;
     const std::string run(absl::StripPrefix(cells[6], "weft:"));
     rows.push_back({cells[0], cells[1], LastStepOf(run), cells[4], cells[5],
                     cells[3] == "N/A" ? "" : cells[3], cells[2] == "None" ? "" : cells[2], run});
   }
-  if (rows.empty()) return "no jobs of weft's wait or run in Slurm\n";
+  if (rows.empty()) {
+    return wish.all ? "Slurm remembers no jobs of weft's\n"
+                    : "no jobs of weft's wait or run in Slurm; --all lists those that did\n";
+  }
   const std::vector<TableColumn> columns = {{"JOB", 20},       {"STATE", 14},        {"STEP", 12},
                                             {"NODES", 7},      {"PARTITION", 14, 6}, {"START", 19},
                                             {"REASON", 24, 8}, {"RUN", 200, 10}};

@@ -1,6 +1,7 @@
 // Verbs for people who are on a login node while their run is on nodes of Slurm's: what `weft stop`
 // and `weft ps` do there. Speaks to people.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -16,7 +17,13 @@ std::optional<SlurmJob> SlurmJobOf(const std::string& run_folder);
 // cancelled.
 int StopSlurmJob(const SlurmJob& job, bool now);
 
-// The jobs of this user that weft has submitted, as a table. NotFound if there is no Slurm.
-absl::StatusOr<std::string> SlurmJobsTable(int width);
+struct SlurmJobsWish {
+  bool all = false;   // those that are over, too, as long as Slurm remembers them
+  std::string owner;  // empty: this user
+  int64_t most = 0;   // the newest ones
+};
+
+// The jobs that weft has submitted, as a table, newest first. NotFound if there is no Slurm.
+absl::StatusOr<std::string> SlurmJobsTable(const SlurmJobsWish& wish, int width);
 
 }  // namespace weft

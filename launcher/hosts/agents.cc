@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,10 @@ namespace {
 constexpr int kMaxStarts = 100;  // a person who kills them for ever is not waited for
 constexpr int64_t kFirstPauseMs = 100;
 constexpr int64_t kLongestPauseMs = 30000;
+// So long weftd may not hear an agent that was up. ssh gives a link up after 45 s, srun never. Each
+// start in vain may take longer than the one before.
+constexpr int64_t kAwayPatienceMs = 30000;
+constexpr int kLongestAwayTimes = 10;
 
 // This host's address that the others are to dial.
 absl::StatusOr<std::string> OwnAddressFor(const std::string& other, const std::string& network) {
@@ -62,6 +67,8 @@ struct Agents::Agent {
   int starts = 0;
   bool was_up = false;
   int64_t start_again_ms = 0;  // 0: it runs, or is over
+  int64_t away_since_ms = 0;   // weftd does not hear it; 0: it does, or has not been asked
+  int starts_in_vain = 0;      // since it was heard
 };
 
 Agents::Agents(AgentsOptions options) : options_(std::move(options)) {
@@ -173,7 +180,27 @@ absl::Status Agents::StartRemote(Agent* agent) {
   ASSIGN_OR_RETURN(RemoteAgent remote, RemoteAgent::Start(options));
   agent->remote.emplace(std::move(remote));
   ++agent->starts;
+  ++agent->starts_in_vain;
+  agent->away_since_ms = 0;
   return absl::OkStatus();
+}
+
+bool Agents::HasOthers() const {
+  return std::any_of(agents_.begin(), agents_.end(),
+                     [](const auto& agent) { return !agent->is_ours; });
+}
+
+void Agents::Heard(const std::vector<std::string>& hosts) {
+  const std::set<std::string> heard(hosts.begin(), hosts.end());
+  const int64_t now_ms = BootTimeMs();
+  for (const auto& agent : agents_) {
+    if (heard.count(agent->host.name) > 0) {
+      agent->away_since_ms = 0;
+      agent->starts_in_vain = 0;
+    } else if (agent->away_since_ms == 0) {
+      agent->away_since_ms = now_ms;
+    }
+  }
 }
 
 std::vector<pid_t> Agents::pids() const {
@@ -193,16 +220,31 @@ absl::Status Agents::Look() {
       }
     }
     if (agent->remote) {
-      agent->was_up = agent->was_up || agent->remote->CameUp();
-      if (const std::optional<absl::Status> why = agent->remote->Ended()) {
-        RETURN_IF_ERROR(RemoteEnded(agent.get(), *why));
-      }
+      RETURN_IF_ERROR(LookAtRemote(agent.get()));
     } else if (agent->start_again_ms > 0 && BootTimeMs() >= agent->start_again_ms) {
       agent->start_again_ms = 0;
       RETURN_IF_ERROR(StartRemote(agent.get()));
     }
   }
   return absl::OkStatus();
+}
+
+// A starter may never notice that what it has started is gone: srun does not when Slurm's own
+// process on that host is killed. weftd knows whom it hears.
+absl::Status Agents::LookAtRemote(Agent* agent) {
+  agent->was_up = agent->was_up || agent->remote->CameUp();
+  if (const std::optional<absl::Status> why = agent->remote->Ended()) {
+    return RemoteEnded(agent, *why);
+  }
+  if (!agent->was_up || agent->away_since_ms == 0) return absl::OkStatus();
+  const int64_t away_ms = BootTimeMs() - agent->away_since_ms;
+  if (away_ms < kAwayPatienceMs * std::clamp(agent->starts_in_vain, 1, kLongestAwayTimes)) {
+    return absl::OkStatus();
+  }
+  return RemoteEnded(agent, absl::UnavailableError(absl::StrCat(
+                                "host ", agent->host.name, ": its agent was not heard for ",
+                                away_ms / 1000, " s, but ", options_.starter.name, ", process ",
+                                agent->remote->pid(), ", does not end, and is killed")));
 }
 
 absl::Status Agents::LocalEnded(Agent* agent, int wait_status) {

@@ -1,6 +1,7 @@
 // Agents: those of a run, one on each of its hosts, for as long as this object holds their
-// lifelines. One that is killed, or whose starter is, is started again; one that says why it cannot
-// go on is believed. Belongs to one thread, which lives as long as the agents should.
+// lifelines. One that is killed, or whose starter is, is started again, and so is one that weftd
+// hears no more although its starter goes on; one that says why it cannot go on is believed.
+// Belongs to one thread, which lives as long as the agents should.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -54,6 +55,10 @@ class Agents {
   // Starts the others. `port`: the door's.
   absl::Status StartOthers(int port);
 
+  // Whether it is worth asking weftd whose agents it hears.
+  bool HasOthers() const;
+  // Takes what weftd says of that: names of hosts.
+  void Heard(const std::vector<std::string>& hosts);
   // The processes whose end Look wants to see.
   std::vector<pid_t> pids() const;
   // Starts again what was killed. Unavailable, PermissionDenied or InvalidArgument, naming the
@@ -68,6 +73,7 @@ class Agents {
   absl::Status StartLocal(Agent* agent);
   absl::Status StartRemote(Agent* agent);
   absl::Status LocalEnded(Agent* agent, int wait_status);
+  absl::Status LookAtRemote(Agent* agent);
   absl::Status RemoteEnded(Agent* agent, const absl::Status& why);
 
   const AgentsOptions options_;

@@ -14,7 +14,6 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kCallMs = 10000;
 // A watcher that was cut for being slow comes back this often at most.
 constexpr int kMaxResumes = 1000;
 
@@ -60,9 +59,9 @@ absl::StatusOr<std::string> Client::Submit(const proto::SubmitJobRequest& reques
   return reply.job_id();
 }
 
-absl::StatusOr<proto::JobStatus> Client::GetJob(const std::string& job_id) {
+absl::StatusOr<proto::JobStatus> Client::GetJob(const std::string& job_id, int64_t timeout_ms) {
   grpc::ClientContext context;
-  SetDeadline(context, kCallMs);
+  SetDeadline(context, timeout_ms);
   proto::JobRequest request;
   request.set_job_id(job_id);
   proto::JobStatus reply;

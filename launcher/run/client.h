@@ -12,6 +12,8 @@
 
 namespace weft {
 
+inline constexpr int64_t kCallMs = 10000;
+
 class Client {
  public:
   // `socket`: path of weftd's unix socket. Unavailable if nobody listens there, PermissionDenied if
@@ -21,7 +23,7 @@ class Client {
 
   absl::StatusOr<proto::VersionReply> GetVersion(int64_t timeout_ms);
   absl::StatusOr<std::string> Submit(const proto::SubmitJobRequest& request);  // job id
-  absl::StatusOr<proto::JobStatus> GetJob(const std::string& job_id);
+  absl::StatusOr<proto::JobStatus> GetJob(const std::string& job_id, int64_t timeout_ms = kCallMs);
   absl::Status Stop(const std::string& job_id, bool now);
 
   // Calls `on_event` for each event after `*revision`, and moves *revision along. Returns OK when

@@ -43,7 +43,8 @@ namespace {
 constexpr int kLookMs = 50;            // how soon a person's wish to stop is seen
 constexpr int kDaemonStartMs = 30000;  // on a machine with more to do than cores
 constexpr int64_t kAnswerMs = 500;     // how long one question may wait
-constexpr int kPatienceMs = 1000;      // TERM, then KILL
+constexpr int64_t kAskForAgentsMs = 2000;
+constexpr int kPatienceMs = 1000;  // TERM, then KILL
 constexpr int kGonePatienceMs = 5000;
 constexpr int kMaxDaemonStarts = 100;  // a person who kills it for ever is not waited for
 
@@ -68,6 +69,38 @@ proto::SubmitJobRequest RequestOf(const ForegroundOptions& options, const std::s
   request.set_slots_as_offered(options.slots_as_offered);
   request.set_last_generation(options.continuation.last_generation);
   return request;
+}
+
+RunRecord RecordOf(const ForegroundOptions& options, const proto::JobStatus& job,
+                   int64_t generation) {
+  return {.run_id = options.continuation.run.id,
+          .generation = generation,
+          .weft_version = Version(),
+          .planned_bytes = job.planned_bytes(),
+          .predicted_step_s = job.predicted_step_s(),
+          .data = options.data,
+          .accepted = options.continuation.run.accepted};
+}
+
+RunOutcome OutcomeOf(const proto::JobStatus& job) {
+  RunEnd end = RunEnd::kFailed;
+  if (job.phase() == "COMPLETED") end = RunEnd::kCompleted;
+  if (job.phase() == "SUSPENDED") end = RunEnd::kSuspended;
+  if (job.phase() == "CANCELLED") end = RunEnd::kCancelled;
+  return {end, job.reason(), job.saved_step()};
+}
+
+// Where weftd has come to listen for agents of other hosts.
+absl::StatusOr<int> AwaitPort(const std::string& port_file, ChildProcess& daemon,
+                              const std::string& log) {
+  for (int waited = 0; waited < kDaemonStartMs; waited += 2) {
+    int port = 0;
+    if (std::ifstream(port_file) >> port) return port;
+    if (daemon.Ended()) break;
+    usleep(2000);
+  }
+  return absl::UnavailableError(
+      absl::StrCat("weftd does not say where it listens; its log is ", log));
 }
 
 // EventsFile is events.jsonl: what happens to it is said, and stops nothing.
@@ -166,7 +199,7 @@ class Foreground {
     RETURN_IF_ERROR(agents_.StartHere());
     ASSIGN_OR_RETURN(const proto::VersionReply version, AwaitDaemon());
     if (door_ != nullptr) {
-      ASSIGN_OR_RETURN(const int port, AwaitPort(door_->port_file));
+      ASSIGN_OR_RETURN(const int port, AwaitPort(door_->port_file, *daemon_, DaemonLog()));
       RETURN_IF_ERROR(agents_.StartOthers(port));
       // Another weftd has to be where the agents dial.
       ASSIGN_OR_RETURN(NetworkAddress address, ParseAddress(door_->address));
@@ -210,18 +243,6 @@ class Foreground {
     watch_over_ = false;
     watch_ = std::thread([this] { Watch(); });
     return absl::OkStatus();
-  }
-
-  // Where weftd has come to listen for agents of other hosts.
-  absl::StatusOr<int> AwaitPort(const std::string& port_file) {
-    for (int waited = 0; waited < kDaemonStartMs; waited += 2) {
-      int port = 0;
-      if (std::ifstream(port_file) >> port) return port;
-      if (daemon_->Ended()) break;
-      usleep(2000);
-    }
-    return absl::UnavailableError(
-        absl::StrCat("weftd does not say where it listens; its log is ", DaemonLog()));
   }
 
   // Once it listens and answers, which a busy machine may put off. Cancelled if told to stop at
@@ -284,13 +305,7 @@ class Foreground {
     if (!status.ok()) return;  // it is gone: nothing is to be gone on with
     const absl::StatusOr<Layout> layout = FromProto(status->layout());
     if (!layout.ok()) return;
-    const RunRecord record{.run_id = options_.continuation.run.id,
-                           .generation = generation,
-                           .weft_version = Version(),
-                           .planned_bytes = status->planned_bytes(),
-                           .predicted_step_s = status->predicted_step_s(),
-                           .data = options_.data,
-                           .accepted = options_.continuation.run.accepted};
+    const RunRecord record = RecordOf(options_, *status, generation);
     const absl::Status written =
         WriteWhole(options_.paths.resolved(), ResolvedText(Resolve(options_.job, *layout), record));
     if (written.ok()) return;
@@ -337,17 +352,32 @@ class Foreground {
       }
       RETURN_IF_ERROR(NotWritten());
       if (options_.stop->load() == StopWish::kNow) return StopAtOnce();
-      if (options_.stop->load() == StopWish::kSave && !stop_sent_) {
-        stop_sent_ = client_->Stop(job_id_, /*now=*/false).ok();
-        if (stop_sent_) {
-          Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");
-        }
-      }
+      if (options_.stop->load() == StopWish::kSave && !stop_sent_) AskToStop();
+      TellAgents();
       const absl::Status agents = agents_.Look();
       if (!agents.ok()) return WithDisk(agents);
       if (watch_over_ && !daemon_->Ended())
         usleep(kLookMs * 1000);  // the stream broke: it is ending
     }
+  }
+
+  // A weftd that does not answer says nothing of them.
+  void TellAgents() {
+    if (!agents_.HasOthers() || absl::Now() < ask_for_agents_at_) return;
+    ask_for_agents_at_ = absl::Now() + absl::Milliseconds(kAskForAgentsMs);
+    const absl::StatusOr<proto::JobStatus> status = client_->GetJob(job_id_, kAnswerMs);
+    if (status.ok()) agents_.Heard({status->agents().begin(), status->agents().end()});
+  }
+
+  // Until it is taken: a journal that cannot be written takes no wish, but there may be room soon.
+  void AskToStop() {
+    const absl::Status asked = client_->Stop(job_id_, /*now=*/false);
+    stop_sent_ = asked.ok();
+    if (stop_sent_) Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");
+    if (asked.ok() || refusal_ == asked.message() || daemon_->Ended()) return;
+    refusal_ = std::string(asked.message());
+    Say(absl::StrCat("not stopping yet, but it is tried again (Ctrl-C again stops at once): ",
+                     refusal_));
   }
 
   // A full disk takes away the words of whoever it stops.
@@ -371,11 +401,7 @@ class Foreground {
 
   absl::StatusOr<RunOutcome> Over() {
     ASSIGN_OR_RETURN(const proto::JobStatus job, client_->GetJob(job_id_));
-    RunEnd end = RunEnd::kFailed;
-    if (job.phase() == "COMPLETED") end = RunEnd::kCompleted;
-    if (job.phase() == "SUSPENDED") end = RunEnd::kSuspended;
-    if (job.phase() == "CANCELLED") end = RunEnd::kCancelled;
-    return RunOutcome{end, job.reason(), job.saved_step()};
+    return OutcomeOf(job);
   }
 
   ForegroundOptions options_;
@@ -389,6 +415,8 @@ class Foreground {
   std::unique_ptr<Client> client_;
   std::string job_id_;
   bool stop_sent_ = false;
+  std::string refusal_;  // why it was not, as said
+  absl::Time ask_for_agents_at_ = absl::InfinitePast();
   std::thread watch_;
   int64_t revision_ = 0;  // the newest event that was seen; of the watch's thread
   absl::Status watched_;  // how the watch ended; of its thread until watch_over_

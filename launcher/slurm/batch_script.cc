@@ -107,6 +107,20 @@ std::string CommandText(const BatchWords& words) {
   return absl::StrJoin(shell, " ");
 }
 
+// RequeueExit is a list of codes and ranges of them (slurm.conf(5)), or "(null)": no number, so
+// that neither comparison holds.
+constexpr char kEnd[] =
+    R"(# 75: to be run again. Whoever of the site and this script does it, it is one of them.
+if [ "$status" -eq 75 ]; then
+  site=no
+  for codes in $(scontrol show config | sed -n 's/^RequeueExit *= *//p' | tr ',' ' '); do
+    { [ "${codes%-*}" -le 75 ] && [ "${codes#*-}" -ge 75 ]; } 2>/dev/null && site=yes
+  done
+  [ "$site" = yes ] || scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"
+)";
+
 }  // namespace
 
 int64_t LimitSeconds(absl::string_view time) {
@@ -167,13 +181,8 @@ std::string BatchScript(const JobSpec& job, const Plan& plan, const BatchWords& 
       "weft=$!\n"
       "while kill -0 \"$weft\" 2>/dev/null; do wait \"$weft\"; done\n"
       "wait \"$weft\"\n"
-      "status=$?\n\n"
-      "# 75: to be run again. Whoever of the site and this script does it, it is one of them.\n"
-      "if [ \"$status\" -eq 75 ]; then\n"
-      "  scontrol show config | grep -Eq '^RequeueExit +=.*\\b75\\b' || "
-      "scontrol requeue \"$SLURM_JOB_ID\"\n"
-      "fi\n"
-      "exit \"$status\"\n");
+      "status=$?\n\n",
+      kEnd);
 }
 
 }  // namespace weft

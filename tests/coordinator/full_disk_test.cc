@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -154,63 +155,118 @@ TEST(PatientJournal, RidesOutADiskThatCannotSync) {
   std::filesystem::remove(path);
 }
 
-TEST(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
-  InProcessCoordinator coordinator;
-  ASSERT_TRUE(coordinator.Start().ok());
-  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  InProcessHost host(coordinator);
-  ASSERT_TRUE(host.NextOrder().ok());
-  std::vector<std::unique_ptr<Link>> links;
-  for (int rank = 0; rank < 2; ++rank) {
-    LinkOptions options;
-    options.agent = host.rank_target();
-    options.rank = rank;
-    options.world_size = 2;
-    auto link = Link::Attach(std::move(options));
-    ASSERT_TRUE(link.ok()) << link.status();
-    links.push_back(*std::move(link));
+// Two ranks that train, and their coordinator.
+class FullJournal : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(coordinator_.Start().ok());
+    ASSERT_TRUE(coordinator_.Submit("r1", SampleJob(), TwoReplicas()).ok());
+    host_.emplace(coordinator_);
+    ASSERT_TRUE(host_->NextOrder().ok());
+    for (int rank = 0; rank < 2; ++rank) {
+      LinkOptions options;
+      options.agent = host_->rank_target();
+      options.rank = rank;
+      options.world_size = 2;
+      auto link = Link::Attach(std::move(options));
+      ASSERT_TRUE(link.ok()) << link.status();
+      links_.push_back(*std::move(link));
+    }
+    for (const auto& link : links_) {
+      ASSERT_TRUE(link->WaitForTrain().ok());
+      link->ReportReady(0, 1000, 1000);
+    }
+    ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
   }
-  for (const auto& link : links) {
-    ASSERT_TRUE(link->WaitForTrain().ok());
-    link->ReportReady(0, 1000, 1000);
-  }
-  ASSERT_TRUE(coordinator.WaitForPhase("RUNNING"));
+
   // Returns what both ranks hear of a save; empty: it is committed.
-  int64_t number = 0;
-  const auto save = [&](int64_t step) -> std::string {
-    const SaveId id{++number, step};
+  std::string Save(int64_t step) {
+    const SaveId id{++number_, step};
     EXPECT_TRUE(
-        links[1]->ExchangeShards(id, ShardRecord{"rank-00001.safetensors", 2, "b"}, 0).ok());
+        links_[1]->ExchangeShards(id, ShardRecord{"rank-00001.safetensors", 2, "b"}, 0).ok());
     const auto shards =
-        links[0]->ExchangeShards(id, ShardRecord{"rank-00000.safetensors", 1, "a"}, kPatienceMs);
+        links_[0]->ExchangeShards(id, ShardRecord{"rank-00000.safetensors", 1, "a"}, kPatienceMs);
     EXPECT_TRUE(shards.ok()) << shards.status();
     if (!shards.ok()) return "";
-    if (!shards->empty()) links[0]->ReportCommitted(step, "step-" + std::to_string(step), 3);
+    if (!shards->empty()) links_[0]->ReportCommitted(step, "step-" + std::to_string(step), 3);
     std::string reason;
-    for (const auto& link : links) {
+    for (const auto& link : links_) {
       const auto end = link->AwaitSaveOver(id, kPatienceMs);
       EXPECT_TRUE(end.ok()) << end.status();
       if (end.ok()) reason = end->reason;
     }
     return reason;
-  };
-  EXPECT_EQ(save(5), "");
+  }
+
+  uintmax_t JournalBytes() const {
+    return std::filesystem::file_size(coordinator_.journal() + "-wal");
+  }
+
+  // Nothing else may be kept of what was refused.
+  void StartAgain() {
+    links_.clear();
+    coordinator_.Stop();
+    ASSERT_TRUE(coordinator_.Start().ok());
+  }
+
+  InProcessCoordinator coordinator_;
+  std::optional<InProcessHost> host_;
+  std::vector<std::unique_ptr<Link>> links_;
+  int64_t number_ = 0;
+};
+
+TEST_F(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
+  EXPECT_EQ(Save(5), "");
   {
-    const FileLimit full(std::filesystem::file_size(coordinator.journal() + "-wal"));
-    EXPECT_THAT(save(10), HasSubstr("journal"));
-    const auto status = coordinator.Status();
+    const FileLimit full(JournalBytes());
+    EXPECT_THAT(Save(10), HasSubstr("journal"));
+    const auto status = coordinator_.Status();
     ASSERT_TRUE(status.ok()) << status.status();
     EXPECT_EQ(status->phase(), "RUNNING");
     EXPECT_EQ(status->saved_step(), 5);
   }
-  for (int i = 0; i < 100 && !save(15).empty(); ++i) {  // it is tried twice a second
+  for (int i = 0; i < 100 && !Save(15).empty(); ++i) {  // it is tried twice a second
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   // All that happened is in the journal: a successor knows the same.
-  links.clear();
-  coordinator.Stop();
-  ASSERT_TRUE(coordinator.Start().ok());
-  EXPECT_EQ(coordinator.Status()->saved_step(), 15);
+  StartAgain();
+  EXPECT_EQ(coordinator_.Status()->saved_step(), 15);
+}
+
+// Whether facts of the ranks wait for the disk already, or nothing does yet.
+TEST_F(FullJournal, TakesNoWishThatASuccessorWouldNotKnowOf) {
+  for (const bool facts_wait : {false, true}) {
+    SCOPED_TRACE(facts_wait);
+    const FileLimit full(JournalBytes());
+    if (facts_wait) {
+      EXPECT_THAT(Save(10), HasSubstr("journal"));
+    }
+    const auto submitted = coordinator_.Submit("r2", SampleJob(), TwoReplicas());
+    const std::pair<const char*, absl::Status> answers[] = {
+        {"Stop", coordinator_.StopJob(/*now=*/false)},
+        {"Stop now", coordinator_.StopJob(/*now=*/true)},
+        {"Checkpoint", coordinator_.Checkpoint()},
+        {"Submit", submitted.status()}};
+    for (const auto& [call, answer] : answers) {
+      EXPECT_TRUE(absl::IsUnavailable(answer)) << call << ": " << answer;
+      EXPECT_THAT(std::string(answer.message()), HasSubstr("journal.db")) << call;
+      EXPECT_THAT(std::string(answer.message()), HasSubstr("ask again")) << call;
+    }
+    const auto status = coordinator_.Status();
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_EQ(status->phase(), "RUNNING");
+    EXPECT_EQ(status->job_id(), "job-1");
+    EXPECT_FALSE(links_[0]->TakeSaveWish());
+    EXPECT_FALSE(links_[0]->StopRequested());
+  }
+  absl::Status asked;
+  for (int i = 0; i < 100 && !(asked = coordinator_.StopJob(/*now=*/false)).ok(); ++i) {
+    EXPECT_TRUE(absl::IsUnavailable(asked)) << asked;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  ASSERT_TRUE(asked.ok()) << asked;
+  StartAgain();
+  EXPECT_EQ(coordinator_.Status()->phase(), "DRAINING");
 }
 
 }  // namespace

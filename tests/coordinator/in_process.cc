@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <utility>
 
 #include "plan/errors.h"
@@ -119,6 +120,14 @@ absl::Status InProcessCoordinator::StopJob(bool now) {
   SetDeadline(context, kPatienceMs);
   google::protobuf::Empty reply;
   return FromGrpc(control_->StopJob(&context, request, &reply));
+}
+
+absl::Status InProcessCoordinator::Checkpoint() {
+  const auto answer = std::make_shared<std::promise<absl::Status>>();
+  driver_->Checkpoint([answer](const absl::Status& status) { answer->set_value(status); });
+  std::future<absl::Status> asked = answer->get_future();
+  if (asked.wait_for(milliseconds(kPatienceMs)) == std::future_status::ready) return asked.get();
+  return absl::DeadlineExceededError("no answer");
 }
 
 bool InProcessCoordinator::WaitForPhase(const std::string& phase) {

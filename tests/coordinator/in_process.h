@@ -52,6 +52,7 @@ class InProcessCoordinator {
                                      std::optional<Layout> layout);
   absl::StatusOr<proto::JobStatus> Status();
   absl::Status StopJob(bool now);
+  absl::Status Checkpoint();  // as a weftd that serves jobs asks a job's own driver
   // Asks until the job is in `phase`; false after kPatienceMs.
   bool WaitForPhase(const std::string& phase);
   // All events after `revision` until the job is over or `count` have come.

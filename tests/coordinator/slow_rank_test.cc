@@ -7,9 +7,12 @@ namespace {
 
 constexpr uint64_t kStageKeys[] = {11, 13};
 
-// Two stages of two replicas; every rank does one step in 100 ms, of which it computes `busy_ms`.
+// Two stages of two data ranks; every rank does one step in 100 ms, of which it computes `busy_ms`.
+// What data ranks have in common is their replicas, or the shards of their state.
 class TwoStages {
  public:
+  explicit TwoStages(MeetingAxis data_axis = MeetingAxis::kReplicas) : data_axis_(data_axis) {}
+
   std::optional<SlowRank> After(int64_t ms, std::vector<int64_t> busy_ms) {
     now_ms_ += ms;
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -18,12 +21,13 @@ class TwoStages {
       seen.host = "h" + std::to_string(i);
       seen.page.step += ms / 100;
       seen.page.busy_ms += busy_ms[i] * ms / 100;
-      seen.page.groups[static_cast<size_t>(MeetingAxis::kReplicas)].key = kStageKeys[i / 2];
+      seen.page.groups[static_cast<size_t>(data_axis_)].key = kStageKeys[i / 2];
     }
     return watch_.Look(now_ms_, ranks_);
   }
 
  private:
+  MeetingAxis data_axis_;
   SlowWatch watch_;
   int64_t now_ms_ = 1000;
   std::vector<RankSeen> ranks_ = std::vector<RankSeen>(4);
@@ -42,6 +46,15 @@ TEST(SlowWatch, NamesARankAfterThreeWindowsWithItsShareAndOnce) {
   EXPECT_NEAR(slow->share, 0.9, 1e-9);
   EXPECT_NEAR(slow->times, 3, 1e-9);
   EXPECT_FALSE(ranks.After(5000, busy_ms).has_value()) << "it is said once";
+}
+
+// ZeRO is the default: a data rank has no replica then.
+TEST(SlowWatch, ComparesDataRanksThatShareTheirState) {
+  TwoStages ranks(MeetingAxis::kShards);
+  std::optional<SlowRank> slow;
+  for (int i = 0; i < 4; ++i) slow = ranks.After(5000, {30, 90, 10, 11});
+  ASSERT_TRUE(slow.has_value());
+  EXPECT_EQ(slow->rank, 1);
 }
 
 TEST(SlowWatch, SaysWhenNoneIsSlowAnyMore) {

@@ -30,6 +30,10 @@ status=$?
 
 # 75: to be run again. Whoever of the site and this script does it, it is one of them.
 if [ "$status" -eq 75 ]; then
-  scontrol show config | grep -Eq '^RequeueExit +=.*\b75\b' || scontrol requeue "$SLURM_JOB_ID"
+  site=no
+  for codes in $(scontrol show config | sed -n 's/^RequeueExit *= *//p' | tr ',' ' '); do
+    { [ "${codes%-*}" -le 75 ] && [ "${codes#*-}" -ge 75 ]; } 2>/dev/null && site=yes
+  done
+  [ "$site" = yes ] || scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$status"

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/fs.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -271,6 +272,81 @@ TEST(Hangs, OfARankThatSkipsACollectiveAreNamed) {
   EXPECT_EQ(verdict.phase, "step");
   EXPECT_EQ(verdict.collective, "a collective over all ranks that it skipped");
   EXPECT_THAT(verdict.line, HasSubstr("in step 40 it has made"));
+}
+
+std::string SlownessIn(const TinyRun& run) {
+  std::istringstream events(ReadText(run.run_folder() + "/events.jsonl"));
+  for (std::string line; std::getline(events, line);) {
+    if (line.find(" is slow: ") != std::string::npos) return line;
+  }
+  return "";
+}
+
+// Stopped for 60 of every 64 ms, it goes on for the rest of it: it is slow, and no more than that.
+TEST(Hangs, AreNotSeenInARankThatIsOnlySlowWhichIsNamed) {
+  TinyRun run;
+  const std::unique_ptr<Child> weft = run.Run(Arguments("dp: 4, pp: 1, tp: 1", "100000"));
+  run.WaitForStep(40);
+  const std::optional<Worker> worker = FindWorker(run, 2);
+  ASSERT_TRUE(worker.has_value());
+  const double begun_s = NowSeconds();
+  while (SlownessIn(run).empty() && NowSeconds() - begun_s < 60) {
+    KillFound(worker->process, SIGSTOP);
+    SleepSeconds(0.06);
+    KillFound(worker->process, SIGCONT);
+    SleepSeconds(0.004);
+  }
+  const std::string line = SlownessIn(run);
+  std::printf("slow: named after %.1f s: %s\n", NowSeconds() - begun_s, line.c_str());
+  EXPECT_THAT(line, HasSubstr("\"phase\":\"RUNNING\",\"reason\":\"rank 2 ("));
+  EXPECT_THAT(line, HasSubstr(" is slow: it computes for "));
+  const std::unique_ptr<Child> status = run.Weft({"status", run.run_folder()});
+  EXPECT_THAT(TinyRun::Finish(*status, 30).out, HasSubstr(" is slow: it computes for "));
+  EXPECT_FALSE(VerdictOf(run).has_value());
+  EXPECT_EQ(run.Metrics().back().generation, 1);
+}
+
+// OnOneCore binds what this thread starts to one core, until the end of its scope.
+class OnOneCore {
+ public:
+  OnOneCore() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    int core = 0;
+    while (!CPU_ISSET(core, &before_)) ++core;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  }
+  ~OnOneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+  OnOneCore(const OnOneCore&) = delete;
+  OnOneCore& operator=(const OnOneCore&) = delete;
+
+ private:
+  cpu_set_t before_ = {};
+};
+
+// WEFT_SOUND_S=3600 is an hour of it.
+TEST(Hangs, AndSlownessAreNotSeenWhereFourRanksShareOneCore) {
+  const int sound_s = NumberOf("WEFT_SOUND_S", 60);
+  for (const std::string layout : {"dp: 4, pp: 1, tp: 1", "dp: 2, pp: 2, tp: 1"}) {
+    SCOPED_TRACE(layout);
+    TinyRun run;
+    std::unique_ptr<Child> weft;
+    {
+      const OnOneCore bound;
+      weft = run.Run(Arguments(layout, "100000"));
+    }
+    run.WaitForStep(20, 60);
+    const double begun_s = NowSeconds();
+    const auto has_ended = [&] { return weft->Wait(0).has_value(); };
+    EXPECT_FALSE(Eventually(sound_s, [&] { return has_ended() || !SlownessIn(run).empty(); }))
+        << SlownessIn(run);
+    EXPECT_FALSE(VerdictOf(run).has_value());
+    std::printf("%s: %lld steps of four ranks on one core in %.0f s, nobody is blamed\n",
+                layout.c_str(), static_cast<long long>(run.LastStep()), NowSeconds() - begun_s);
+    EXPECT_EQ(run.Metrics().back().generation, 1);
+  }
 }
 
 // The run of `call` that never returns in rank 1 of a generation.

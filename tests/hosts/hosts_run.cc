@@ -76,10 +76,11 @@ std::string HostsRun::ShortTimes() {
                       ", steady_seconds: 1, max_restarts: 10}\n");
 }
 
-void HostsRun::Start(const std::string& job, const std::vector<std::string>& options) {
+void HostsRun::Start(const std::string& job, const std::vector<std::string>& options,
+                     const std::map<std::string, std::string>& env) {
   std::vector<std::string> command = {std::string(kBin) + "/weft", "run", job};
   command.insert(command.end(), options.begin(), options.end());
-  run_ = bed_->Start(1, command);
+  run_ = bed_->Start(1, command, env);
 }
 
 int HostsRun::Kill(int host, const std::string& pattern) {

@@ -51,7 +51,8 @@ class HostsRun : public ::testing::Test {
   std::string OnThreeHosts(const std::string& ssh_options = "") const;
   // A lease of kLeaseS; hosts that come back are taken after a second.
   static std::string ShortTimes();
-  void Start(const std::string& job, const std::vector<std::string>& options);
+  void Start(const std::string& job, const std::vector<std::string>& options,
+             const std::map<std::string, std::string>& env = {});
   void StartOnThreeHosts(const std::string& job) { Start(job, {"--hosts", kThreeHosts}); }
 
   // kill -9 of the first process there whose command line matches; fails the test if there is none.

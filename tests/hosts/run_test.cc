@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "tests/hosts/hosts_run.h"
@@ -102,6 +104,27 @@ TEST_F(HostsRun, LosesNothingToAnAgentThatLeavesLate) {
   ExpectEnd();
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(LastGeneration(), generation + 1) << Words();
+}
+
+// Its starter does not notice that it is gone, as srun does not when slurmstepd is killed.
+TEST_F(HostsRun, StartsAnAgentAgainWhoseStarterNeverEnds) {
+  const std::map<int64_t, std::string> alone = CurveOfOneHost();
+  const std::string bin = bed_->shared() + "/bin";
+  std::filesystem::create_directory(bin);
+  std::ofstream(bin + "/ssh") << "#!/bin/sh\nexec 3<&0\n/usr/bin/ssh \"$@\" <&3 &\n"
+                              << "exec sleep 1000000\n";
+  std::filesystem::permissions(bin + "/ssh", std::filesystem::perms::owner_all);
+  Start(WriteJob(kFixed, OnThreeHosts()), {"--hosts", kThreeHosts},
+        {{"PATH", bin + ":" + getenv("PATH")}});
+  ASSERT_TRUE(WaitForStep(23)) << Words();
+  Kill(1, "^/usr/bin/ssh .* h2 ");
+  const double killed_s = NowSeconds();
+  ASSERT_TRUE(WaitForStep(0, 2, 90)) << Words();
+  std::printf("trains again %.1f s after the agent was gone\n", NowSeconds() - killed_s);
+  ExpectEnd();
+  EXPECT_THAT(run_->Stdout(), HasSubstr("host h2: its agent was not heard for 3"));
+  EXPECT_THAT(run_->Stdout(), HasSubstr("does not end, and is killed; its agent is started again"));
+  EXPECT_EQ(Curve(), alone);
 }
 
 // It stands still, so it is killed in the end, and cannot clean up behind itself.

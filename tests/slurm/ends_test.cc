@@ -130,6 +130,20 @@ TEST_F(SlurmRun, GoesOnWhateverIsKilled) {
   }
 }
 
+// It takes the agent there along, and srun, whose step it was, waits on.
+TEST_F(SlurmRun, GoesOnWhenSlurmsOwnProcessOfANodeIsKilled) {
+  const std::map<int64_t, std::string> alone = LocalCurve(Long());
+  const std::string job = Submit(WriteJob(Long()));
+  ASSERT_TRUE(WaitForStep(25)) << Words();
+  const HostBed::Answer killed = bed_->hosts().Run(
+      2, "kill -9 $(pgrep -f '^slurmstepd: \\[" + job + R"(\.[0-9]' | head -1) && echo done)");
+  ASSERT_EQ(killed.out, "done\n") << killed.err << bed_->hosts().Run(2, "pgrep -af slurm").out;
+  AwaitCompleted(job, 240);
+  EXPECT_GT(LastGeneration(), 1);
+  EXPECT_EQ(Curve(), alone);
+  EXPECT_EQ(bed_->JobField(job, "Restarts"), "0") << "it was restarted in the allocation";
+}
+
 // A job that cannot begin is queued again, and held before long.
 TEST_F(SlurmRun, IsHeldOnceItIsPoisoned) {
   const std::string job = Submit(WriteJob(Long()));

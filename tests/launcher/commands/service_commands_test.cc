@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -99,6 +101,36 @@ TEST_F(ServiceCommandsTest, PsReadsAllPages) {
   state_.jobs.back().set_phase("QUEUED");
   server_->Set(state_);
   EXPECT_THAT(Weft("ps").out, HasSubstr("job-1 "));
+}
+
+// Where no weftd is named and there is a squeue, which answers here with what it was asked.
+TEST_F(ServiceCommandsTest, PsAsksSlurmForWhatItIsTold) {
+  unsetenv("WEFT_COORDINATOR");
+  const std::string squeue = folder_.path() + "/squeue";
+  std::ofstream(squeue) << "#!/bin/sh\necho \"$*\" >> " << folder_.path() << "/asked\n"
+                        << "for job in 9 8 7; do echo \"$job|RUNNING|None|N/A|2|low|weft:/r$job\"; "
+                        << "done\n";
+  std::filesystem::permissions(squeue, std::filesystem::perms::owner_all);
+  const auto ps = [&](const std::string& words) {
+    std::filesystem::remove(folder_.path() + "/asked");
+    return RunWeft(folder_, "ps" + words, {.path = folder_.path() + ":/usr/bin:/bin"});
+  };
+  const auto asked = [&] {
+    std::ifstream file(folder_.path() + "/asked");
+    std::string line;
+    std::getline(file, line);
+    return line;
+  };
+  EXPECT_THAT(ps("").out, HasSubstr("/r7"));
+  EXPECT_THAT(asked(), AllOf(StartsWith("--me "), Not(HasSubstr("--states"))));
+  EXPECT_EQ(ps(" --all --owner ada").exit_code, 0);
+  EXPECT_THAT(asked(), AllOf(StartsWith("--user=ada "), EndsWith(" --states=all")));
+  const Ran two = ps(" --most 2");
+  EXPECT_THAT(two.out, AllOf(HasSubstr("/r9"), HasSubstr("/r8"), Not(HasSubstr("/r7"))));
+  const Ran phase = ps(" --phase RUNNING");
+  EXPECT_EQ(phase.exit_code, 2);
+  EXPECT_THAT(phase.err, StartsWith("weft: --phase: names a phase of weft's"));
+  EXPECT_EQ(asked(), "");
 }
 
 TEST_F(ServiceCommandsTest, StatusTellsAJobFromARun) {

@@ -2,6 +2,12 @@
 #include "launcher/slurm/batch_script.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "launcher/job_file/job_yaml.h"
 #include "plan/search/search.h"
@@ -68,6 +74,49 @@ TEST(BatchScript, AsksForWhatTheJobNeeds) {
                            .save_s = 4};
     ExpectGolden(std::string("sbatch_") + spec.name + ".sh", BatchScript(file->job, *plan, words));
   }
+}
+
+// Runs the script with an scontrol whose RequeueExit is `codes`; returns how often it has requeued.
+int Requeues(const std::string& codes, int weft_exits) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "requeue-exit";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name) << "#!/bin/sh\n" << text << "\n";
+    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+  };
+  write("weft", "exit " + std::to_string(weft_exits));
+  const std::string requeued = folder / "requeued";
+  write("scontrol", "[ $1 = show ] || { echo $2 >> " + requeued + "; exit; }\n" +
+                        "echo 'RebootProgram           = (null)'\n" +
+                        "echo 'RequeueExit             = " + codes + "'\n" +
+                        "echo 'RequeueExitHold         = 75'");
+  const std::string yaml = std::string("job: {name: tiny, output_dir: /shared/runs}\n") + kTiny +
+                           "cluster: {scheduler: slurm, profile: cpu, slots: 2}\n";
+  const auto file =
+      ReadJobText(yaml, WEFT_SOURCE_DIR "/configs/jobs/job.yaml", {.check_files = false});
+  const auto plan = FindPlan(file->job, Purpose::kEstimate);
+  std::ofstream(folder / "script.sh")
+      << BatchScript(file->job, *plan, {.program = folder / "weft", .job_file = "/job.yaml"});
+  const std::string command =
+      "PATH=" + folder.string() + ":$PATH SLURM_JOB_ID=7 bash " + (folder / "script.sh").string();
+  const int status = std::system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == weft_exits) << codes << ": " << status;
+  std::ifstream lines(requeued);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) EXPECT_EQ(line, "7");
+  return count;
+}
+
+// Slurm prints RequeueExit as it is written: codes and ranges of them.
+TEST(BatchScript, IsRequeuedByTheSiteOrByItselfButNotByBoth) {
+  for (const char* codes : {"75", "1-9,75", "70-80", "1-10,70-75", "75-80,90", "3,75-75"}) {
+    EXPECT_EQ(Requeues(codes, 75), 0) << codes;
+  }
+  for (const char* codes : {"(null)", "", "175", "7,5", "1-74", "76-80", "1-74,76-99", "750-760"}) {
+    EXPECT_EQ(Requeues(codes, 75), 1) << codes;
+  }
+  EXPECT_EQ(Requeues("(null)", 1), 0);
 }
 
 TEST(BatchScript, ReadsTimesAsSlurmDoes) {
