@@ -1,7 +1,8 @@
 // A libnccl.so.2 for hosts without devices: NCCL's entry points between processes or threads of one
 // host, over POSIX shared memory, as communicators that do not block: a call only notes what is to
 // be done, ncclCommGetAsyncError() moves it and says ncclInProgress until it is done. A stream is
-// then never ahead of its data, as the emulated device needs it. Sums are in rank order.
+// then never ahead of its data, as the emulated device needs it. Sums are in rank order. On a lazy
+// stream (streams.h) a call is taken at once, and moves when the stream comes to it.
 // Communicators that share resources carry out their calls one after the other, as those of NCCL
 // do, which launches all of them behind one stream.
 //
@@ -74,6 +75,8 @@ struct Work {
   std::function<void()> begin;  // empty, or once it has begun
   std::function<void()> finish;
   cudaStream_t held = nullptr;  // until it is done
+  bool is_over = false;         // it is done, or was aborted
+  cudaStream_t lazy = nullptr;  // the lazy stream that moves it
 };
 
 // Communicators that are split from one another share these.
@@ -125,12 +128,14 @@ struct ncclComm {
   int splits = 0;
   ncclComm_t* made = nullptr;  // of the split that is under way
   int color = NCCL_SPLIT_NOCOLOR;
-  std::deque<std::unique_ptr<Work>> work;  // oldest first
+  std::deque<std::shared_ptr<Work>> work;  // oldest first
+  bool is_lazy = false;                    // its calls are on lazy streams, which move them
   bool hangs = false;
   ncclResult_t error = ncclSuccess;
   bool error_is_due = false;
   std::vector<cudaStream_t> held;
   bool is_unclean = false;
+  bool is_closing = false;
   std::atomic<bool> inside = false;
 
   Channel& channel(int from, int to) { return block->channels[from * size + to]; }
@@ -191,6 +196,7 @@ void Leave(ncclComm_t comm) {
   for (const auto& work : comm->work) {
     std::erase(comm->resources->launched, work.get());
     if (work->held != nullptr) LetGo(comm, work->held);
+    work->is_over = true;
   }
   comm->work.clear();
 }
@@ -269,6 +275,7 @@ void Advance(ncclComm_t comm) {
   if (!all) return;
   if (work.finish) work.finish();
   if (work.held != nullptr) LetGo(comm, work.held);
+  work.is_over = true;
   comm->resources->launched.pop_front();
   comm->work.pop_front();
 }
@@ -315,12 +322,35 @@ std::string FaultOf(ncclComm_t comm) {
 // It has not taken yet what it was given.
 bool IsTaking(ncclComm_t comm) {
   if (!comm->everybody || comm->made != nullptr || comm->hangs) return true;
+  if (comm->is_lazy) return false;
   return !comm->work.empty() && comm->work.back()->held == nullptr;
 }
 
-ncclResult_t Begin(ncclComm_t comm, std::unique_ptr<Work> work, cudaStream_t stream) {
+ncclResult_t Queue(ncclComm_t comm, std::shared_ptr<Work> work, cudaStream_t stream) {
+  const std::lock_guard<std::recursive_mutex> lock(stream->lazy->mutex);
+  comm->is_lazy = true;
+  work->lazy = stream;
+  comm->resources->launched.push_back(work.get());
+  comm->work.push_back(work);
+  weft::emulation::Append(stream, {[comm, work] {
+                            if (!work->is_over && comm->work.front() == work) Advance(comm);
+                            return work->is_over;
+                          }});
+  return ncclSuccess;
+}
+
+// The device goes on while the host closes a communicator.
+void RunTowardsEnd(ncclComm_t comm) {
+  if (comm->work.empty()) return;
+  weft::emulation::LazyDevice& device = *comm->work.front()->lazy->lazy;
+  const std::lock_guard<std::recursive_mutex> lock(device.mutex);
+  for (cudaStream_t stream : device.streams) weft::emulation::RunOldest(stream);
+}
+
+ncclResult_t Begin(ncclComm_t comm, std::shared_ptr<Work> work, cudaStream_t stream) {
   const Inside inside(comm);
   if (IsTaking(comm)) Die("a call before the last one was taken");
+  if (stream->lazy != nullptr) return Queue(comm, std::move(work), stream);
   const std::string fault = FaultOf(comm);
   if (fault == "refuse") return ncclInvalidUsage;
   if (fault == "die") kill(getpid(), SIGKILL);
@@ -345,8 +375,8 @@ ncclResult_t Begin(ncclComm_t comm, std::unique_ptr<Work> work, cudaStream_t str
 }
 
 // Every rank's `part` bytes from `from` to every other; buffer i is what rank i sent.
-std::unique_ptr<Work> EachToAll(ncclComm_t comm, const void* from, size_t part) {
-  auto work = std::make_unique<Work>();
+std::shared_ptr<Work> EachToAll(ncclComm_t comm, const void* from, size_t part) {
+  auto work = std::make_shared<Work>();
   work->buffers.assign(static_cast<size_t>(comm->size), std::vector<char>(part));
   char* const own_data = work->buffers[static_cast<size_t>(comm->rank)].data();
   work->begin = [own_data, from, part] { std::memcpy(own_data, from, part); };
@@ -462,14 +492,17 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   if (comm->error_is_due) comm->error = ncclRemoteError;  // when asked again
   comm->everybody = comm->everybody || comm->block->opened == comm->size;
   if (comm->everybody && comm->made != nullptr) AdvanceSplit(comm);
-  if (comm->everybody && !comm->work.empty() && !comm->hangs) Advance(comm);
-  *state = IsTaking(comm) ? ncclInProgress : ncclSuccess;
+  if (comm->everybody && !comm->is_lazy && !comm->work.empty() && !comm->hangs) Advance(comm);
+  if (comm->is_closing && comm->is_lazy) RunTowardsEnd(comm);
+  const bool is_busy = comm->is_closing && comm->is_lazy && !comm->work.empty();
+  *state = is_busy || IsTaking(comm) ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Inside inside(comm);
   if (comm->is_unclean) comm->error = ncclRemoteError;
+  comm->is_closing = true;
   return ncclInProgress;
 }
 
@@ -545,7 +578,7 @@ ncclResult_t ncclGroupStart() {
 
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || group_comm == nullptr) return ncclSuccess;
-  auto work = std::make_unique<Work>();
+  auto work = std::make_shared<Work>();
   work->messages = std::exchange(group_messages, {});
   return Begin(std::exchange(group_comm, nullptr), std::move(work), group_stream);
 }

@@ -130,6 +130,7 @@ Streams& AllStreams() {
 }
 
 void WaitForDevice(int device) {
+  weft::emulation::RunAll(device);
   constexpr int kMostNaps = 30'000;
   for (int i = 0; AllStreams().Hold(device); ++i) {
     weft::emulation::Nap();
@@ -151,10 +152,11 @@ bool Is(const char* variable, const char* value) {
 
 }  // namespace
 
-cudaStream::cudaStream() {
+cudaStream::cudaStream() : lazy(weft::emulation::AddStream(this)) {
   AllStreams().Add(this);
 }
 cudaStream::~cudaStream() {
+  weft::emulation::RemoveStream(this);
   AllStreams().Remove(this);
 }
 

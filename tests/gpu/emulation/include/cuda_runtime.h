@@ -1,8 +1,8 @@
 // Stands in for the toolkit's header of this name where kernels run on the CPU (threads.h): the
 // words of the language as macros and functions, and the calls of the run time that the backend
 // makes. There is one device for each host thread; a stream runs what it is given at once, but for
-// a stream that is held (fake_nccl.cc), which stays busy until it is let go. As with CUDA, memory
-// is freed when no stream of its device is held.
+// a stream that is held (fake_nccl.cc), which stays busy until it is let go, and those that are
+// lazy (streams.h). As with CUDA, memory is freed when no stream of its device is busy.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -10,11 +10,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "tests/gpu/emulation/streams.h"
 #include "tests/gpu/emulation/threads.h"
 
 // NOLINTBEGIN: names are the toolkit's.
@@ -124,7 +127,8 @@ struct cudaGraph {
 };
 using cudaGraph_t = cudaGraph*;
 struct cudaGraphExec {
-  std::vector<std::function<void()>> work;
+  // Shared with the launches that are queued: one may outlive the graph, as with CUDA.
+  std::shared_ptr<const std::vector<std::function<void()>>> work;
 };
 using cudaGraphExec_t = cudaGraphExec*;
 struct cudaStream {
@@ -134,6 +138,15 @@ struct cudaStream {
   cudaStream& operator=(const cudaStream&) = delete;
 
   const int device = weft::emulation::device;
+  // Null: it runs everything at once, and the five below stay as they are.
+  weft::emulation::LazyDevice* const lazy;
+  std::deque<weft::emulation::StreamWork> queue;
+  int64_t queued = 0;      // pieces of work, ever
+  std::thread::id host;    // the thread that queued the last one
+  bool is_polled = false;  // the host waits for it by asking again and again
+  const std::shared_ptr<weft::emulation::StreamProgress> progress =
+      std::make_shared<weft::emulation::StreamProgress>();
+
   std::atomic<int> holds = 0;
   // Its queue has no room behind what holds it: whoever asks something of it waits until it is let
   // go, as for the lock that CUDA holds meanwhile.
@@ -154,8 +167,13 @@ struct cudaEvent {
   cudaStream* behind = nullptr;  // the stream that was held when this was recorded
   cudaStream* stream = nullptr;  // on which this was recorded
   int64_t calls = 0;             // of its host_calls, then
-  double at_ms = 0;
+  std::shared_ptr<double> at_ms = std::make_shared<double>(0);
   cudaStream* captured_on = nullptr;
+  // On a lazy stream it has passed once so many pieces of that one's work are done.
+  std::shared_ptr<weft::emulation::StreamProgress> progress;
+  int64_t passes_at = 0;
+
+  bool has_passed() const { return progress == nullptr || progress->done >= passes_at; }
 };
 using cudaStream_t = cudaStream*;
 using cudaEvent_t = cudaEvent*;
@@ -237,12 +255,35 @@ inline bool VoidsCapture(cudaStream_t stream) {
   return true;
 }
 
-// Queues a piece of work: it is done at once, or kept by the capture.
+inline void Append(cudaStream_t stream, StreamWork work) {
+  const std::lock_guard<std::recursive_mutex> lock(stream->lazy->mutex);
+  stream->queue.push_back(std::move(work));
+  stream->host = std::this_thread::get_id();
+  ++stream->queued;
+}
+
+// The oldest work of a lazy stream; returns whether it is over. REQUIRES: its device's lock.
+inline bool RunOldest(cudaStream_t stream) {
+  if (stream->queue.empty() || !stream->queue.front().run()) return false;
+  stream->queue.pop_front();
+  ++stream->progress->done;
+  stream->lazy->last_step_ms = NowMs();
+  return true;
+}
+
+// Queues a piece of work: it is done at once, kept by a lazy stream, or by the capture.
 template <typename Work>
 cudaError_t QueueWork(cudaStream_t stream, Work work) {
   if (stream == nullptr || stream->capture == nullptr) {
     if (stream != nullptr) ++stream->host_calls;
-    work();
+    if (stream != nullptr && stream->lazy != nullptr) {
+      Append(stream, {[work = std::move(work)]() mutable {
+               work();
+               return true;
+             }});
+    } else {
+      work();
+    }
     return cudaSuccess;
   }
   constexpr size_t kWorkBeforeFault = 3;
@@ -291,6 +332,7 @@ inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (stream->lazy != nullptr) weft::emulation::RunUntil(stream, stream->queued);
   delete stream;
   return cudaSuccess;
 }
@@ -318,12 +360,27 @@ inline void CountWait(cudaStream_t stream, int64_t calls) {
 }  // namespace weft::emulation
 // A poll that finds work done is how a host waits that does not sleep.
 inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream != nullptr && stream->lazy != nullptr) {
+    if (weft::emulation::VoidsCapture(stream)) return cudaErrorStreamCaptureUnsupported;
+    const bool is_done = stream->progress->done == stream->queued;
+    if (is_done || (!stream->is_polled && weft::emulation::DropsWait())) {
+      stream->is_polled = false;
+      return cudaSuccess;
+    }
+    stream->is_polled = true;
+    weft::emulation::Poll(stream);
+    return cudaErrorNotReady;
+  }
   const cudaError_t code = weft::emulation::StateOf(stream);
   if (code == cudaSuccess && stream != nullptr)
     weft::emulation::CountWait(stream, stream->host_calls);
   return code;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (weft::emulation::DropsWait()) return cudaSuccess;
+  if (stream != nullptr && stream->lazy != nullptr && !weft::emulation::VoidsCapture(stream)) {
+    weft::emulation::RunUntil(stream, stream->queued);
+  }
   if (stream != nullptr) weft::emulation::CountWait(stream, stream->host_calls);
   return weft::emulation::WaitOnDevice(stream);
 }
@@ -345,27 +402,50 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->behind = weft::emulation::StateOf(stream) == cudaErrorNotReady ? stream : nullptr;
   event->stream = stream;
   event->calls = stream == nullptr ? 0 : stream->host_calls;
-  event->at_ms = weft::emulation::clock_ms;
+  event->at_ms = std::make_shared<double>(weft::emulation::clock_ms);
+  event->progress = nullptr;
+  if (stream == nullptr || stream->lazy == nullptr) return cudaSuccess;
+  weft::emulation::Append(stream, {[at_ms = event->at_ms] {
+                            *at_ms = weft::emulation::clock_ms;
+                            return true;
+                          }});
+  event->progress = stream->progress;
+  event->passes_at = stream->queued;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (weft::emulation::VoidsCapture(event->captured_on)) return cudaErrorStreamCaptureUnsupported;
+  if (!event->has_passed()) {
+    weft::emulation::Poll(event->stream);
+    return cudaErrorNotReady;
+  }
   return weft::emulation::StateOf(event->behind);
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (weft::emulation::VoidsCapture(event->captured_on)) return cudaErrorStreamCaptureUnsupported;
+  if (weft::emulation::DropsWait()) return cudaSuccess;
+  if (!event->has_passed()) weft::emulation::RunUntil(event->stream, event->passes_at);
   weft::emulation::CountWait(event->stream, event->calls);
   return weft::emulation::WaitOnDevice(event->behind);
 }
 inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
-  *ms = static_cast<float>(end->at_ms - begin->at_ms);
+  *ms = static_cast<float>(*end->at_ms - *begin->at_ms);
   return cudaSuccess;
 }
-// Waits for the event here, as what comes after it runs at once. A stream that is drawn into
-// another's capture and never joined again makes it void.
+// Where the stream is not lazy it waits here, as what comes after it runs at once. A stream that is
+// drawn into another's capture and never joined again makes it void.
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   if (event->captured_on != nullptr) {
     if (stream != event->captured_on) weft::emulation::VoidsCapture(event->captured_on);
+    return cudaSuccess;
+  }
+  if (weft::emulation::DropsWait()) return cudaSuccess;
+  if (stream != nullptr && stream->lazy != nullptr) {
+    if (event->progress == nullptr) return cudaSuccess;  // it was never recorded
+    weft::emulation::Append(stream, {[progress = event->progress, count = event->passes_at] {
+                                       return progress->done >= count;
+                                     },
+                                     event->stream});
     return cudaSuccess;
   }
   return weft::emulation::WaitOnDevice(event->behind);
@@ -398,7 +478,8 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
                                         unsigned long long /*flags*/) {
   if (graph->cannot_be_instantiated) return cudaErrorMemoryAllocation;
-  *made = new cudaGraphExec{graph->work};
+  *made =
+      new cudaGraphExec{std::make_shared<const std::vector<std::function<void()>>>(graph->work)};
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
@@ -406,8 +487,8 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  return weft::emulation::QueueWork(stream, [graph] {
-    for (const auto& work : graph->work) work();
+  return weft::emulation::QueueWork(stream, [all = graph->work] {
+    for (const auto& work : *all) work();
   });
 }
 // NotSupported with WEFT_EMULATED_IPC=none.
