@@ -54,6 +54,8 @@ struct RunArguments {
   bool detach = false;
   std::vector<std::string> accept;  // keys
   HostArguments host_words;
+  std::string listen;                              // where agents that others start dial
+  std::string tls;                                 // the bundle that is shown there
   std::vector<ListedHost> hosts = {};              // as the words say
   std::map<std::string, std::string> env = {};     // -x
   std::optional<SlurmAllocation> allocation = {};  // that this is in, if its hosts are meant
@@ -246,6 +248,11 @@ double NoticeOf(const JobSpec& job, const Plan& plan) {
   return static_cast<double>(NoticeSeconds(plan.time.total_s(), costs.save_s, ""));
 }
 
+std::optional<NetworkDoor> DoorOf(const RunArguments& arguments) {
+  if (arguments.listen.empty()) return std::nullopt;
+  return NetworkDoor{.address = arguments.listen, .bundle_file = arguments.tls, .port_file = ""};
+}
+
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
           RunsEnd* end) {
   const JobSpec& job = prepared.file.job;
@@ -284,6 +291,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
        .hosts = arguments.hosts,
        .starter = arguments.allocation ? StarterOf(*arguments.allocation, job.scheduler.container)
                                        : SshStarter(job.hosts.ssh_options),
+       .door = DoorOf(arguments),
        .slots_as_offered = prepared.file.slots_as_offered,
        .env = arguments.env,
        .stop = &stop,
@@ -380,6 +388,9 @@ absl::Status FindAllocation(RunArguments* arguments) {
 int RunAndEnd(const RunArguments& arguments) {
   RunsEnd end;
   const int code = Run(arguments, &end);
+  // Whoever starts the agents has sent the notice, and starts this again, too.
+  const bool is_noticed = end.run.may_go_on && !end.run.person_stopped && code == kExitOk;
+  if (!arguments.listen.empty() && is_noticed) return kExitTryAgain;
   if (!arguments.allocation || end.run_folder.empty()) return code;
   end.run.may_go_on |= code == kExitTryAgain;
   return EndInSlurm(*arguments.allocation, end.run_folder, end.run, code);
@@ -399,6 +410,15 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   AddAcceptOption(*run, &arguments->accept);
   run->add_flag("--detach", arguments->detach, "go on in the background");
   AddHostOptions(*run, &arguments->host_words);
+  CLI::Option* listen =
+      run->add_option("--listen", arguments->listen,
+                      "ADDRESS:PORT where agents dial that others start on --hosts, in place of "
+                      "ssh; a run that a signal stops then ends with 75")
+          ->needs("--hosts");
+  CLI::Option* tls =
+      run->add_option("--tls", arguments->tls, "bundle of `weftd issue server`, for --listen");
+  listen->needs(tls);
+  tls->needs(listen);
   run->callback([arguments, exit_code] {
     absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments->host_words);
     absl::StatusOr<std::map<std::string, std::string>> env = VariablesOf(arguments->host_words);

@@ -1,6 +1,6 @@
-// weft submit: hands a job file to a weftd that serves jobs, or to Slurm, and leaves. What weft run
-// checks before a run is checked here too: a job that cannot be read, planned or gone on with is
-// never queued.
+// weft submit: hands a job file to a weftd that serves jobs, to Slurm or Kubernetes, and leaves.
+// What weft run checks before a run is checked here too: a job that cannot be read, planned or gone
+// on with is never queued.
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "launcher/commands/job_preparation.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
+#include "launcher/commands/submit_kubernetes.h"
 #include "launcher/commands/submit_slurm.h"
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/service/job_view.h"
@@ -101,13 +102,40 @@ bool IsForSlurm(const SubmitArguments& arguments, const PreparedJob& prepared) {
   return prepared.file.job.scheduler.kind == Scheduler::kSlurm && !NamesAWeftd(arguments.words);
 }
 
+// For them set job.name, which their objects are called by.
+absl::Status CheckOfAWeftd(const SubmitArguments& arguments) {
+  if (!arguments.json && arguments.priority == 0 && arguments.name.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "--json, --priority and --name are of a weftd that serves jobs; for Slurm and Kubernetes set "
+      "job.name, and cluster.sbatch_options for what sbatch is told");
+}
+
+// What cannot be read is no job of Kubernetes': the ordinary way says all that is wrong with it.
+bool IsForKubernetes(const SubmitArguments& arguments) {
+  if (NamesAWeftd(arguments.words)) return false;
+  JobFileOptions options = arguments.options;
+  options.check_files = false;
+  const absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, options);
+  return file.ok() && file->job.scheduler.kind == Scheduler::kKubernetes;
+}
+
+int SubmitPods(const SubmitArguments& arguments) {
+  const absl::Status words = CheckOfAWeftd(arguments);
+  if (!words.ok()) return Fail(words);
+  if (!arguments.accept.empty()) {
+    return Fail(absl::InvalidArgumentError(
+        "--accept-changes: pods that are replaced would take them again; run it once by hand in a "
+        "pod, or give the run another name"));
+  }
+  return SubmitToKubernetes(arguments.path, arguments.options, arguments.dry_run);
+}
+
 // Does what a weftd's submission does to the run folder, and hands the job to Slurm.
 int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
-  if (arguments.json || arguments.priority != 0 || !arguments.name.empty()) {
-    return Fail(absl::InvalidArgumentError(
-        "--json, --priority and --name are of a weftd that serves jobs; for Slurm set job.name, "
-        "and cluster.sbatch_options for what sbatch is told"));
-  }
+  const absl::Status words = CheckOfAWeftd(arguments);
+  if (!words.ok()) return Fail(words);
   const SlurmSubmission submission{
       .program = arguments.program, .path = arguments.path, .sets = arguments.options.sets};
   if (arguments.dry_run) return PrintBatchScript(submission, prepared);
@@ -134,6 +162,7 @@ int Submit(SubmitArguments arguments) {
     const absl::Status set = SetRunFolder(arguments.run_folder, &arguments.options.sets);
     if (!set.ok()) return Fail(set);
   }
+  if (IsForKubernetes(arguments)) return SubmitPods(arguments);
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
       arguments.path, arguments.options, [](const JobSpec&) { return absl::OkStatus(); },
@@ -142,7 +171,8 @@ int Submit(SubmitArguments arguments) {
   if (IsForSlurm(arguments, *prepared)) return SubmitBatch(arguments, *prepared);
   if (arguments.dry_run) {
     return Fail(absl::InvalidArgumentError(
-        "--dry-run: prints a batch script, but cluster.scheduler is none; set it to slurm"));
+        "--dry-run: prints what a scheduler is given, but cluster.scheduler is none; set it to "
+        "slurm or kubernetes"));
   }
   const auto client = OpenService(arguments.words);
   if (!client.ok()) return FailCall(client.status());
@@ -181,8 +211,8 @@ void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
   const auto arguments = std::make_shared<SubmitArguments>();
   arguments->options.to_run = true;
   arguments->program = program;
-  CLI::App* submit =
-      app.add_subcommand("submit", "queue a job file: at a weftd that serves jobs, or at Slurm");
+  CLI::App* submit = app.add_subcommand(
+      "submit", "queue a job file: at a weftd that serves jobs, at Slurm or at Kubernetes");
   submit->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();
   submit->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
       ->allow_extra_args(false);
@@ -195,7 +225,7 @@ void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
                      "in place of job.output_dir/job.name, as the hosts see it");
   submit->add_flag("--fresh", arguments->options.fresh, "move an old run aside and start anew");
   submit->add_flag("--dry-run", arguments->dry_run,
-                   "print the batch script for Slurm, and do nothing");
+                   "print Slurm's batch script, or Kubernetes' manifest, and do nothing");
   AddAcceptOption(*submit, &arguments->accept);
   AddJsonOption(*submit, &arguments->json);
   AddServiceOptions(*submit, &arguments->words);

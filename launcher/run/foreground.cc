@@ -20,7 +20,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "launcher/hosts/agents.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
@@ -109,6 +108,7 @@ class Foreground {
                  .run_folder = options_.paths.folder,
                  .logs = options_.paths.logs(),
                  .socket = options_.socket,
+                 .door = options_.door,
                  .preflight = options_.job.fault_tolerance.preflight,
                  .env = options_.env,
                  .say = [this](const std::string& line) { Say(line); },
