@@ -290,7 +290,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                      .write = write});
   std::optional<EndTimer> timer;
   if (arguments.allocation) {
-    timer.emplace(arguments.allocation->job_id, NoticeOf(job, prepared.plan), [&stop] {
+    timer.emplace(arguments.allocation->name(), NoticeOf(job, prepared.plan), [&stop] {
       StopWish none = StopWish::kNone;
       stop.compare_exchange_strong(none, StopWish::kSave);
     });
@@ -339,7 +339,7 @@ std::string TakenText(const RunArguments& arguments) {
   if (system.empty()) return "";
   const size_t hosts = arguments.hosts.size();
   return absl::StrCat("\ntook ", hosts, hosts == 1 ? " host of " : " hosts of ", system, " job ",
-                      arguments.batch ? arguments.batch->job_id : arguments.allocation->job_id);
+                      arguments.batch ? arguments.batch->job_id : arguments.allocation->name());
 }
 
 int Run(const RunArguments& arguments, RunsEnd* end) {

@@ -28,6 +28,7 @@ absl::StatusOr<SlurmJob> AskForJob(const std::string& id) {
   if (answer.exit_code != 0 || job.id.empty()) {
     return absl::NotFoundError(absl::StrCat("Slurm knows no job ", id, " any more"));
   }
+  job.id = id;  // Slurm's own number of a task may be that of its whole array
   return job;
 }
 

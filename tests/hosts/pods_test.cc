@@ -40,7 +40,7 @@ class PodsRun : public HostsRun {
         bed_->Run(1, absl::StrCat("PATH=", bin, ":$PATH " WEFT_BINARY_DIR "/bin/weft submit ", job,
                                   " --set 'data.train=[{path: ", bed_->shared(), "/text}]'"));
     ASSERT_EQ(answer.exit_code, 0) << answer.err;
-    EXPECT_THAT(answer.out, HasSubstr("kubernetes job tiny: 3 pods, dp=3 pp=2"));
+    EXPECT_THAT(answer.out, HasSubstr("kubernetes job tiny: 3 pods, dp=3 tp=1 pp=2"));
     const std::string manifest = ReadText(bin + "/manifest.yaml");
     std::filesystem::create_directories(Mounted() + "/job");
     std::filesystem::create_directories(Mounted() + "/tls");
