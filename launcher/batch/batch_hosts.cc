@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<std::string>> HostsOfPbs(const BatchWorld& world) {
   return CannotRead(absl::StrCat("PBS_NODEFILE: ", path), hosts.status().message());
 }
 
-// Of a large job LSF may leave the variable out, and names a file.
+// LSF may leave the variable out for a large job, and names a file.
 absl::StatusOr<std::vector<std::string>> HostsOfLsf(const BatchWorld& world) {
   const char* const counts = world.variable("LSB_MCPU_HOSTS");
   if (counts != nullptr && *counts != '\0') {

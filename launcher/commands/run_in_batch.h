@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// Of the job that this process is in; nullopt: it is in none. InvalidArgument, with the way round,
-// if its hosts cannot be read.
+// Returns those of the job that this process is in; nullopt: it is in none. InvalidArgument, with
+// the way round, if its hosts cannot be read.
 absl::StatusOr<std::optional<BatchHosts>> BatchHostsHere();
 
 }  // namespace weft

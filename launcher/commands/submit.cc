@@ -107,7 +107,7 @@ absl::Status OfSlurm() {
       "--array and --after are of Slurm: set cluster.scheduler to slurm, or submit each run alone");
 }
 
-// What cannot be read is no job of Kubernetes': the ordinary way says all that is wrong with it.
+// A file that cannot be read is no job of Kubernetes': the ordinary way says all that is wrong.
 bool IsForKubernetes(const SubmitArguments& arguments) {
   if (NamesAWeftd(arguments.words)) return false;
   JobFileOptions options = arguments.options;

@@ -12,7 +12,7 @@ namespace weft {
 // Applies the manifest. NotFound without kubectl; else as KubectlFailure.
 absl::Status ApplyManifest(const std::string& manifest, const JobSpec& job);
 
-// What `words` of kubectl mean for the job.
+// Returns what `words` of kubectl mean for the job.
 absl::Status KubectlFailure(absl::string_view words, const JobSpec& job);
 
 }  // namespace weft

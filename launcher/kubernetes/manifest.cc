@@ -110,7 +110,7 @@ std::string SecretText(const JobSpec& job, const PodWords& words) {
   return lines.text() + data.text();
 }
 
-// What every pod runs. A Secret's files are root's; weft takes a bundle that is its user's alone.
+// Every pod runs this. A Secret's files are root's; weft takes a bundle that is its user's alone.
 std::string PodScript(const JobSpec& job, const PodWords& words) {
   std::vector<std::string> hosts;
   for (int pod = 0; pod < PodCount(job); ++pod) hosts.push_back(PodName(job, pod));

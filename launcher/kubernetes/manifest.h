@@ -23,7 +23,7 @@ std::string Manifest(const JobSpec& job, const Plan& plan, const PodWords& words
 
 // How many pods the job has.
 int PodCount(const JobSpec& job);
-// What the job's objects are called: job.name in the letters that Kubernetes takes.
+// The job's objects are called so: job.name in the letters that Kubernetes takes.
 std::string ObjectName(absl::string_view job_name);
 // The host name of a pod, which its agent's bundle is issued for.
 std::string PodName(const JobSpec& job, int index);

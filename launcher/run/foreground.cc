@@ -256,11 +256,6 @@ class Foreground {
         log));
   }
 
-  absl::Status Submit() {
-    ASSIGN_OR_RETURN(job_id_, client_->Submit(RequestOf(options_, run_id_)));
-    return absl::OkStatus();
-  }
-
   // Runs on its own thread, until the job is over or StopWatching.
   void Watch() {
     EventsFile events(options_.paths.events(), [this](const std::string& line) { Say(line); });
@@ -324,7 +319,7 @@ class Foreground {
     const absl::Status started = StartAll();
     if (absl::IsCancelled(started)) return StopAtOnce();
     RETURN_IF_ERROR(started);
-    RETURN_IF_ERROR(Submit());
+    ASSIGN_OR_RETURN(job_id_, client_->Submit(RequestOf(options_, run_id_)));
     watch_ = std::thread([this] { Watch(); });
     while (true) {
       Wait();

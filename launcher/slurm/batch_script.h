@@ -19,8 +19,9 @@ struct BatchWords {
   std::string run_folder = {};         // absolute
   double save_s = 0;                   // what one checkpoint takes
   std::string after = {};              // sbatch's --dependency
-  // Of an array the sets of each task, beside those of all; none: it is one job. Its run folder is
-  // the one that all tasks' lie in, and `job` and `plan` are those of the task that needs most.
+  // These are the sets of each task of an array, beside those of all; none: it is one job. Its run
+  // folder is the one that all tasks' lie in, and `job` and `plan` are those of the task that needs
+  // most.
   std::vector<Sets> tasks = {};
 };
 

@@ -1,4 +1,4 @@
-// What the pods of a manifest run, on three hosts that stand for nodes: with the variables, the
+// The pods of a manifest run on three hosts that stand for nodes: with the variables, the
 // names and the files that Kubernetes would give, each as the first process of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ class PodsRun : public HostsRun {
                                            "/job/probe.sh"));
   }
 
-  // What the kubelet sends: the preStop hook's notice, then TERM.
+  // The kubelet sends the preStop hook's notice, then TERM.
   void Evict(int pod) {
     const std::string process = absl::StrCat("$(pgrep -f '^/[^ ]*/weft ",
                                              pod == 0 ? "run" : "agent --coordinator tiny", "')");

@@ -1,4 +1,4 @@
-// What kubectl says against a manifest becomes a sentence with the cure.
+// A sentence with the cure comes of what kubectl says against a manifest.
 #include "launcher/kubernetes/kubectl.h"
 
 #include <gtest/gtest.h>

@@ -65,7 +65,7 @@ TEST(Manifest, AsksForWhatTheJobNeeds) {
   }
 }
 
-// What the pods read is the job that was asked for.
+// The pods read the job that was asked for.
 TEST(Manifest, HasTheJobInItWhole) {
   const auto file = FileOf(kLarge, "profile: h100x8, nodes: 2");
   ASSERT_TRUE(file.ok()) << file.status();
