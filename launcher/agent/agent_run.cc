@@ -142,6 +142,7 @@ class AgentShell {
   absl::StatusOr<LaunchShare> share_ = absl::UnknownError("no generation is held");  // of the same
   std::optional<RankGroup> group_;  // of the same, once it was started
   bool told_term_ = false;
+  absl::Status gone_;  // why it leaves where nobody has refused it
   std::optional<HostChecker> checker_;
   std::optional<RankWatch> watch_;  // of the generation that is held, once it was started
   std::optional<StackTaker> stacks_;
@@ -216,7 +217,7 @@ absl::Status AgentShell::Loop() {
     if (!duty || !std::holds_alternative<Leave>(*duty)) continue;
     link_->Flush(kLastWordsMs);
     const std::optional<absl::Status> refused = link_->refused();
-    return refused ? *refused : absl::OkStatus();
+    return refused ? *refused : gone_;
   }
 }
 
@@ -308,6 +309,15 @@ void AgentShell::TakeLifeline() {
 }
 
 void AgentShell::TakeLease() {
+  // Nobody holds its lifeline, so it leaves by itself once it was asked to stop and its coordinator
+  // is gone.
+  const bool is_alone = !options_.leaves_with_stdin && options_.allocation == 0;
+  if (is_alone && agent_.save_requested && agent_.phase == GroupPhase::kNone && !HasLease() &&
+      !agent_.leaving) {
+    LogInfo("leaving: it was asked to stop, and hears no coordinator");
+    gone_ = absl::UnavailableError("it was asked to stop, and the coordinator is gone");
+    Happened(LeaveAsked{});
+  }
   const bool may_run =
       agent_.phase == GroupPhase::kRunning || agent_.phase == GroupPhase::kStopping;
   if (!may_run || HasLease()) return;

@@ -26,9 +26,10 @@ struct AgentOptions {
   bool leaves_with_stdin = false;
 };
 
-// Runs until it is to leave; TERM, INT, USR1 and USR2 ask the coordinator to save and stop. Returns
-// OK; why the coordinator refuses this agent; or what keeps it from beginning. To be called from
-// the main thread, before any other thread starts.
+// Runs until it is to leave; TERM, INT, USR1 and USR2 ask the coordinator to save and stop, after
+// which an agent whose lifeline nobody holds leaves once its lease is over. Returns OK; Unavailable
+// in that case; why the coordinator refuses this agent; or what keeps it from beginning. To be
+// called from the main thread, before any other thread starts.
 absl::Status RunAgent(const AgentOptions& options);
 
 }  // namespace weft

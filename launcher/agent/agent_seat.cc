@@ -40,6 +40,13 @@ AgentSeat::AgentSeat(AgentSeat&& other) noexcept
       lock_(std::move(other.lock_)),
       taken_(std::exchange(other.taken_, false)) {}
 
+bool AgentSeat::IsTaken(const std::string& run_id, const std::string& host) {
+  const std::string path = SeatFolder(run_id, host) + "/" + kSeatLock;
+  const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  struct flock lock = WholeFile(F_WRLCK);
+  return file.valid() && fcntl(file.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 // Whoever waits has the file open: what is under the lock goes first, then the file, by whose
 // absence that one knows that it has waited for a seat that is no more.
 AgentSeat::~AgentSeat() {

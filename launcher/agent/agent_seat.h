@@ -21,6 +21,8 @@ class AgentSeat {
   // is not this user's alone; Unavailable, naming the process, if that one cannot be ended.
   static absl::StatusOr<AgentSeat> Take(const std::string& run_id, const std::string& host,
                                         int patience_ms);
+  // Whether somebody sits there.
+  static bool IsTaken(const std::string& run_id, const std::string& host);
   AgentSeat(AgentSeat&& other) noexcept;
   AgentSeat& operator=(AgentSeat&&) = delete;
   ~AgentSeat();  // removes the run's temporary files of this host, the seat last

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "launcher/agent/agent_run.h"
+#include "launcher/agent/agent_seat.h"
 #include "launcher/commands/commands.h"
 #include "launcher/hosts/hand_over.h"
 #include "launcher/hosts/host_check.h"
@@ -29,6 +31,7 @@ struct AgentArguments {
   AgentOptions options;
   bool takes_hand_over = false;
   bool stands = false;
+  bool checks = false;
   std::vector<std::string> allows = {};
 };
 
@@ -75,6 +78,22 @@ absl::Status Stand(const AgentArguments& arguments) {
                            .allows = arguments.allows});
 }
 
+// Whether the run's agent is on this host.
+absl::Status Check(const AgentOptions& options) {
+  if (AgentSeat::IsTaken(options.run_id, options.name)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("run ", options.run_id, " has no agent on ",
+                                          options.name.empty() ? HostName() : options.name));
+}
+
+void CheckOptions(const AgentArguments& arguments) {
+  if (arguments.options.coordinator.empty() && !arguments.checks) {
+    throw CLI::RequiredError("--coordinator");
+  }
+  if (!arguments.stands && arguments.options.run_id.empty()) {
+    throw CLI::RequiredError("--run-id, or --standing");
+  }
+}
+
 }  // namespace
 
 void AddAgent(CLI::App& app, int* exit_code) {
@@ -85,10 +104,8 @@ void AddAgent(CLI::App& app, int* exit_code) {
   agent->footer(
       "TERM, INT, USR1 and USR2 ask the coordinator to save and stop; no rank is killed for them.\n"
       "With --standing TERM and INT end its agents, then itself; HUP leaves them to the next one.");
-  agent
-      ->add_option("--coordinator", options.coordinator,
-                   "unix:<path of weftd's socket>, or HOST:PORT of weftd --listen")
-      ->required();
+  agent->add_option("--coordinator", options.coordinator,
+                    "unix:<path of weftd's socket>, or HOST:PORT of weftd --listen");
   CLI::Option* run_id = agent->add_option("--run-id", options.run_id,
                                           "names the run's processes and temporary files");
   CLI::Option* job_id =
@@ -120,12 +137,17 @@ void AddAgent(CLI::App& app, int* exit_code) {
           ->excludes(tls);
   CLI::Option* lifeline = agent->add_flag("--leave-with-stdin", options.leaves_with_stdin,
                                           "end everything when standard input ends");
+  CLI::Option* check = agent->add_flag("--check", arguments->checks,
+                                       "only look whether the run's agent is on this host");
   AddStanding(*agent, arguments.get(),
-              {run_id, job_id, allocation, only, without, hand_over, lifeline});
+              {check, run_id, job_id, allocation, only, without, hand_over, lifeline});
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
   agent->callback([arguments, exit_code] {
-    if (!arguments->stands && arguments->options.run_id.empty()) {
-      throw CLI::RequiredError("--run-id, or --standing");
+    CheckOptions(*arguments);
+    if (arguments->checks) {
+      const absl::Status there = Check(arguments->options);
+      *exit_code = there.ok() ? kExitOk : Fail(there);
+      return;
     }
     DropTaskVariables();
     absl::Status status;

@@ -9,6 +9,7 @@
 #include "launcher/job_file/resolved_yaml.h"
 #include "plan/errors.h"
 #include "plan/search/search.h"
+#include "process/version.h"
 
 namespace weft {
 namespace {
@@ -81,6 +82,19 @@ absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
   for (const std::string& each : going_on.passed_over) out << "left alone: " << each << "\n";
   return OpenedRun{std::move(lock), std::move(checkpoints), std::move(resolved),
                    std::move(going_on)};
+}
+
+void WriteResolved(const PreparedJob& prepared, const OpenedRun& run) {
+  const RunRecord record{.run_id = run.going_on.run.id,
+                         .generation = run.going_on.last_generation,
+                         .weft_version = Version(),
+                         .planned_bytes = prepared.plan.peak_bytes(),
+                         .predicted_step_s = prepared.plan.time.total_s(),
+                         .data = prepared.data,
+                         .accepted = run.going_on.run.accepted};
+  const absl::Status written =
+      WriteWhole(prepared.paths.resolved(), ResolvedText(run.resolved, record));
+  if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
 }
 
 void AddAcceptOption(CLI::App& verb, std::vector<std::string>* accept) {

@@ -43,6 +43,10 @@ struct OpenedRun {
 absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
                                   const std::vector<std::string>& accept, std::ostream& out);
 
+// Writes resolved.yaml, as weft run leaves it in the run folder: weft eval and the next submission
+// read it. What keeps it from that is said as a warning.
+void WriteResolved(const PreparedJob& prepared, const OpenedRun& run);
+
 // The option --accept-changes.
 void AddAcceptOption(CLI::App& verb, std::vector<std::string>* accept);
 

@@ -18,9 +18,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "checkpoint/clean_up.h"
+#include "launcher/batch/flux_exec.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/host_options.h"
 #include "launcher/commands/job_preparation.h"
+#include "launcher/commands/run_in_batch.h"
 #include "launcher/commands/run_in_slurm.h"
 #include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
@@ -54,14 +56,29 @@ struct RunArguments {
   bool detach = false;
   std::vector<std::string> accept;  // keys
   HostArguments host_words;
+  std::string listen;                              // where agents that others start dial
+  std::string tls;                                 // the bundle that is shown there
   std::vector<ListedHost> hosts = {};              // as the words say
   std::map<std::string, std::string> env = {};     // -x
   std::optional<SlurmAllocation> allocation = {};  // that this is in, if its hosts are meant
+  std::optional<BatchHosts> batch = {};            // the same of PBS, LSF or Flux
 };
 
-// The hosts that are named have to be those that the job is planned for.
+// Who has granted the hosts: "Slurm"; empty: a person has named them, or there are none.
+std::string GrantedBy(const RunArguments& arguments) {
+  if (arguments.allocation) return "Slurm";
+  return arguments.batch ? arguments.batch->system : "";
+}
+
+AgentStarter StarterFor(const RunArguments& arguments, const JobSpec& job) {
+  if (arguments.allocation) return StarterOf(*arguments.allocation, job.scheduler.container);
+  if (arguments.batch && !arguments.batch->flux_ranks.empty()) return FluxStarter(*arguments.batch);
+  return SshStarter(job.hosts.ssh_options);
+}
+
+// The hosts that are named have to be those that the job is planned for. `granted_by`: GrantedBy's.
 absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& hosts,
-                            bool is_allocation) {
+                            const std::string& granted_by) {
   const int named = hosts.empty() ? 1 : static_cast<int>(hosts.size());
   const int most = job.cluster.nodes + job.hosts.spares;
   const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : most;
@@ -69,10 +86,10 @@ absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& h
   return absl::InvalidArgumentError(absl::StrCat(
       "cluster.nodes: ", job.cluster.nodes,
       job.hosts.spares > 0 ? absl::StrCat(" and cluster.spares ", job.hosts.spares) : "", " but ",
-      is_allocation ? "the allocation has " : "", named, named == 1 ? " host" : " hosts",
-      is_allocation ? "; ask Slurm for as many, or write MIN:MAX"
-      : named == 1  ? " is named; name as many by --hosts or --hostfile, or change the number"
-                    : " are named; name as many by --hosts or --hostfile, or change the number"));
+      granted_by.empty() ? "" : "the allocation has ", named, named == 1 ? " host" : " hosts",
+      !granted_by.empty() ? absl::StrCat("; ask ", granted_by, " for as many, or write MIN:MAX")
+      : named == 1        ? " is named; name as many by --hosts or --hostfile, or change the number"
+                   : " are named; name as many by --hosts or --hostfile, or change the number"));
 }
 
 // Refuses what can be planned but not trained yet.
@@ -246,6 +263,11 @@ double NoticeOf(const JobSpec& job, const Plan& plan) {
   return static_cast<double>(NoticeSeconds(plan.time.total_s(), costs.save_s, ""));
 }
 
+std::optional<NetworkDoor> DoorOf(const RunArguments& arguments) {
+  if (arguments.listen.empty()) return std::nullopt;
+  return NetworkDoor{.address = arguments.listen, .bundle_file = arguments.tls, .port_file = ""};
+}
+
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
           RunsEnd* end) {
   const JobSpec& job = prepared.file.job;
@@ -268,27 +290,27 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                      .write = write});
   std::optional<EndTimer> timer;
   if (arguments.allocation) {
-    timer.emplace(arguments.allocation->job_id, NoticeOf(job, prepared.plan), [&stop] {
+    timer.emplace(arguments.allocation->name(), NoticeOf(job, prepared.plan), [&stop] {
       StopWish none = StopWish::kNone;
       stop.compare_exchange_strong(none, StopWish::kSave);
     });
   }
   const absl::Time start = absl::Now();
-  const absl::StatusOr<RunOutcome> outcome = RunInForeground(
-      {.paths = prepared.paths,
-       .job = job,
-       .layout = prepared.plan.layout,
-       .continuation = going_on,
-       .data = prepared.data,
-       .socket = SocketPath(prepared.paths.folder),
-       .hosts = arguments.hosts,
-       .starter = arguments.allocation ? StarterOf(*arguments.allocation, job.scheduler.container)
-                                       : SshStarter(job.hosts.ssh_options),
-       .slots_as_offered = prepared.file.slots_as_offered,
-       .env = arguments.env,
-       .stop = &stop,
-       .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
-       .say = [&](const std::string& line) { progress.Say(line); }});
+  const absl::StatusOr<RunOutcome> outcome =
+      RunInForeground({.paths = prepared.paths,
+                       .job = job,
+                       .layout = prepared.plan.layout,
+                       .continuation = going_on,
+                       .data = prepared.data,
+                       .socket = SocketPath(prepared.paths.folder),
+                       .hosts = arguments.hosts,
+                       .starter = StarterFor(arguments, job),
+                       .door = DoorOf(arguments),
+                       .slots_as_offered = prepared.file.slots_as_offered,
+                       .env = arguments.env,
+                       .stop = &stop,
+                       .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
+                       .say = [&](const std::string& line) { progress.Say(line); }});
   progress.Finish();
   Record(prepared, progress.state(), metrics_bytes);
   end->run.person_stopped = person;
@@ -311,13 +333,22 @@ absl::Status MakeRoom(const JobSpec& job, const RunIdentity& run) {
   return absl::OkStatus();
 }
 
+// "took 4 hosts of LSF job 17", on a line of its own; empty: no scheduler has granted them.
+std::string TakenText(const RunArguments& arguments) {
+  const std::string system = GrantedBy(arguments);
+  if (system.empty()) return "";
+  const size_t hosts = arguments.hosts.size();
+  return absl::StrCat("\ntook ", hosts, hosts == 1 ? " host of " : " hosts of ", system, " job ",
+                      arguments.batch ? arguments.batch->job_id : arguments.allocation->name());
+}
+
 int Run(const RunArguments& arguments, RunsEnd* end) {
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
       arguments.path, OptionsFor(arguments),
       [&](const JobSpec& job) {
         RETURN_IF_ERROR(CheckTrainable(job));
-        return CheckHostCount(job, arguments.hosts, arguments.allocation.has_value());
+        return CheckHostCount(job, arguments.hosts, GrantedBy(arguments));
       },
       CheckMemory, &exit_code);
   if (!prepared.ok()) return exit_code;
@@ -343,6 +374,7 @@ int Run(const RunArguments& arguments, RunsEnd* end) {
             << SecondsText(prepared->plan.time.total_s()) << " a step\n";
   std::cout << (going_on.after_step > 0 ? "resume: " : "run: ") << prepared->paths.folder;
   if (going_on.after_step > 0) std::cout << " from step " << going_on.after_step;
+  std::cout << TakenText(arguments);
   const std::string chosen = ChosenSlotsText(arguments.hosts);
   if (!chosen.empty()) std::cout << "\nslots: " << chosen;
   if (prepared->file.slots_as_offered) {
@@ -369,17 +401,28 @@ int Run(const RunArguments& arguments, RunsEnd* end) {
   return Train(arguments, *prepared, going_on, end);
 }
 
-// Slurm's hosts are meant where nobody names others.
+// The hosts of the scheduler's job that this is in are meant where nobody names others.
 absl::Status FindAllocation(RunArguments* arguments) {
   if (!arguments->hosts.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(arguments->allocation, AllocationOf(getenv));
-  if (arguments->allocation) arguments->hosts = HostsOf(*arguments->allocation);
+  if (arguments->allocation) {
+    arguments->hosts = HostsOf(*arguments->allocation);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(arguments->batch, BatchHostsHere());
+  if (!arguments->batch) return absl::OkStatus();
+  for (const std::string& name : arguments->batch->hosts) {
+    arguments->hosts.push_back({.name = name});
+  }
   return absl::OkStatus();
 }
 
 int RunAndEnd(const RunArguments& arguments) {
   RunsEnd end;
   const int code = Run(arguments, &end);
+  // Whoever starts the agents has sent the notice, and starts this again, too.
+  const bool is_noticed = end.run.may_go_on && !end.run.person_stopped && code == kExitOk;
+  if (!arguments.listen.empty() && is_noticed) return kExitTryAgain;
   if (!arguments.allocation || end.run_folder.empty()) return code;
   end.run.may_go_on |= code == kExitTryAgain;
   return EndInSlurm(*arguments.allocation, end.run_folder, end.run, code);
@@ -399,6 +442,15 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   AddAcceptOption(*run, &arguments->accept);
   run->add_flag("--detach", arguments->detach, "go on in the background");
   AddHostOptions(*run, &arguments->host_words);
+  CLI::Option* listen =
+      run->add_option("--listen", arguments->listen,
+                      "ADDRESS:PORT where agents dial that others start on --hosts, in place of "
+                      "ssh; a run that a signal stops then ends with 75")
+          ->needs("--hosts");
+  CLI::Option* tls =
+      run->add_option("--tls", arguments->tls, "bundle of `weftd issue server`, for --listen");
+  listen->needs(tls);
+  tls->needs(listen);
   run->callback([arguments, exit_code] {
     absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments->host_words);
     absl::StatusOr<std::map<std::string, std::string>> env = VariablesOf(arguments->host_words);

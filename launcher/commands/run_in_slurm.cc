@@ -83,7 +83,7 @@ int EndInSlurm(const SlurmAllocation& allocation, const std::string& run_folder,
     case AfterRun::kRequeue:
       return kExitTryAgain;
     case AfterRun::kHold: {
-      const absl::Status held = HoldJob(allocation.job_id);
+      const absl::Status held = HoldJob(allocation.name());
       return held.ok() ? kExitFailed : Fail(held);
     }
     case AfterRun::kLeave:

@@ -1,6 +1,6 @@
-// weft submit: hands a job file to a weftd that serves jobs, or to Slurm, and leaves. What weft run
-// checks before a run is checked here too: a job that cannot be read, planned or gone on with is
-// never queued.
+// weft submit: hands a job file to a weftd that serves jobs, to Slurm or Kubernetes, and leaves.
+// What weft run checks before a run is checked here too: a job that cannot be read, planned or gone
+// on with is never queued.
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -12,10 +12,13 @@
 #include "launcher/commands/job_preparation.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
+#include "launcher/commands/submit_array.h"
+#include "launcher/commands/submit_kubernetes.h"
 #include "launcher/commands/submit_slurm.h"
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/service/job_view.h"
 #include "launcher/service/submission.h"
+#include "launcher/slurm/array.h"
 #include "plan/errors.h"
 #include "plan/estimate/goodput.h"
 #include "plan/search/describe.h"
@@ -38,6 +41,8 @@ struct SubmitArguments {
   int priority = 0;
   std::string name;
   std::string run_folder;
+  std::vector<std::string> lists;  // --array
+  std::vector<std::string> after;
   bool json = false;
   bool dry_run = false;
 };
@@ -82,50 +87,72 @@ v1::SubmitRequest RequestOf(const SubmitArguments& arguments, const PreparedJob&
   return request;
 }
 
-// It is what weft run leaves in the run folder, too: weft eval and the next submission read it.
-void WriteResolved(const PreparedJob& prepared, const OpenedRun& run) {
-  const RunRecord record{.run_id = run.going_on.run.id,
-                         .generation = run.going_on.last_generation,
-                         .weft_version = Version(),
-                         .planned_bytes = prepared.plan.peak_bytes(),
-                         .predicted_step_s = prepared.plan.time.total_s(),
-                         .data = prepared.data,
-                         .accepted = run.going_on.run.accepted};
-  const absl::Status written =
-      WriteWhole(prepared.paths.resolved(), ResolvedText(run.resolved, record));
-  if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
-}
-
 // A weftd that is named is asked first: allocations are its business.
 bool IsForSlurm(const SubmitArguments& arguments, const PreparedJob& prepared) {
   return prepared.file.job.scheduler.kind == Scheduler::kSlurm && !NamesAWeftd(arguments.words);
 }
 
-// Does what a weftd's submission does to the run folder, and hands the job to Slurm.
-int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
-  if (arguments.json || arguments.priority != 0 || !arguments.name.empty()) {
-    return Fail(absl::InvalidArgumentError(
-        "--json, --priority and --name are of a weftd that serves jobs; for Slurm set job.name, "
-        "and cluster.sbatch_options for what sbatch is told"));
+// For them set job.name, which their objects are called by.
+absl::Status CheckOfAWeftd(const SubmitArguments& arguments) {
+  if (!arguments.json && arguments.priority == 0 && arguments.name.empty()) {
+    return absl::OkStatus();
   }
-  const SlurmSubmission submission{
-      .program = arguments.program, .path = arguments.path, .sets = arguments.options.sets};
+  return absl::InvalidArgumentError(
+      "--json, --priority and --name are of a weftd that serves jobs; for Slurm and Kubernetes set "
+      "job.name, and cluster.sbatch_options for what sbatch is told");
+}
+
+absl::Status OfSlurm() {
+  return absl::InvalidArgumentError(
+      "--array and --after are of Slurm: set cluster.scheduler to slurm, or submit each run alone");
+}
+
+// A file that cannot be read is no job of Kubernetes': the ordinary way says all that is wrong.
+bool IsForKubernetes(const SubmitArguments& arguments) {
+  if (NamesAWeftd(arguments.words)) return false;
+  JobFileOptions options = arguments.options;
+  options.check_files = false;
+  const absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, options);
+  return file.ok() && file->job.scheduler.kind == Scheduler::kKubernetes;
+}
+
+int SubmitPods(const SubmitArguments& arguments) {
+  const absl::Status words = CheckOfAWeftd(arguments);
+  if (!words.ok()) return Fail(words);
+  if (!arguments.lists.empty() || !arguments.after.empty()) return Fail(OfSlurm());
+  if (!arguments.accept.empty()) {
+    return Fail(absl::InvalidArgumentError(
+        "--accept-changes: pods that are replaced would take them again; run it once by hand in a "
+        "pod, or give the run another name"));
+  }
+  return SubmitToKubernetes(arguments.path, arguments.options, arguments.dry_run);
+}
+
+int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
+  const absl::Status words = CheckOfAWeftd(arguments);
+  if (!words.ok()) return Fail(words);
+  const absl::StatusOr<std::string> after =
+      AfterText(arguments.after, prepared.file.job.scheduler.dependency);
+  if (!after.ok()) return Fail(after.status());
+  const SlurmSubmission submission{.program = arguments.program,
+                                   .path = arguments.path,
+                                   .sets = arguments.options.sets,
+                                   .after = *after};
+  if (!arguments.lists.empty()) {
+    return SubmitArray({.submission = submission,
+                        .options = arguments.options,
+                        .lists = arguments.lists,
+                        .accept = arguments.accept,
+                        .dry_run = arguments.dry_run},
+                       prepared);
+  }
   if (arguments.dry_run) return PrintBatchScript(submission, prepared);
   const absl::Status free = CheckFreeInSlurm(prepared);
   if (!free.ok()) return Fail(free);
   int64_t after_step = 0;
-  {
-    const absl::StatusOr<OpenedRun> run =
-        OpenRun(prepared, arguments.options.fresh, arguments.accept, std::cout);
-    if (!run.ok()) return Fail(run.status());
-    std::string note;
-    const absl::Status room = CheckRoom(prepared.file.job, run->going_on.run,
-                                        CheckpointBytes(QuestionOf(prepared.file.job)), &note);
-    if (!room.ok()) return Fail(room);
-    if (!note.empty()) std::cerr << "note: " << note << "\n";
-    WriteResolved(prepared, *run);
-    after_step = run->going_on.after_step;
-  }  // the batch host takes the folder's lock
+  const absl::Status opened =
+      OpenForSlurm(prepared, arguments.options.fresh, arguments.accept, &after_step);
+  if (!opened.ok()) return Fail(opened);
   return SubmitToSlurm(submission, prepared, after_step);
 }
 
@@ -134,15 +161,18 @@ int Submit(SubmitArguments arguments) {
     const absl::Status set = SetRunFolder(arguments.run_folder, &arguments.options.sets);
     if (!set.ok()) return Fail(set);
   }
+  if (IsForKubernetes(arguments)) return SubmitPods(arguments);
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
       arguments.path, arguments.options, [](const JobSpec&) { return absl::OkStatus(); },
       [](const JobSpec&, const Plan&) { return absl::OkStatus(); }, &exit_code);
   if (!prepared.ok()) return exit_code;
   if (IsForSlurm(arguments, *prepared)) return SubmitBatch(arguments, *prepared);
+  if (!arguments.lists.empty() || !arguments.after.empty()) return Fail(OfSlurm());
   if (arguments.dry_run) {
     return Fail(absl::InvalidArgumentError(
-        "--dry-run: prints a batch script, but cluster.scheduler is none; set it to slurm"));
+        "--dry-run: prints what a scheduler is given, but cluster.scheduler is none; set it to "
+        "slurm or kubernetes"));
   }
   const auto client = OpenService(arguments.words);
   if (!client.ok()) return FailCall(client.status());
@@ -181,8 +211,8 @@ void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
   const auto arguments = std::make_shared<SubmitArguments>();
   arguments->options.to_run = true;
   arguments->program = program;
-  CLI::App* submit =
-      app.add_subcommand("submit", "queue a job file: at a weftd that serves jobs, or at Slurm");
+  CLI::App* submit = app.add_subcommand(
+      "submit", "queue a job file: at a weftd that serves jobs, at Slurm or at Kubernetes");
   submit->add_option("job", arguments->path, "the job file, or a run's resolved.yaml")->required();
   submit->add_option("--set", arguments->options.sets, "replace a key: --set training.steps=100")
       ->allow_extra_args(false);
@@ -193,9 +223,18 @@ void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
   submit->add_option("--name", arguments->name, "for people; default: the job file's");
   submit->add_option("--run-folder", arguments->run_folder,
                      "in place of job.output_dir/job.name, as the hosts see it");
+  submit
+      ->add_option(
+          "--array", arguments->lists,
+          "in Slurm: a run for each value, KEY=a,b,c; of several lists for each combination")
+      ->allow_extra_args(false);
+  submit
+      ->add_option("--after", arguments->after,
+                   "in Slurm: once that job has ended well: 12, or 12_3; may come several times")
+      ->allow_extra_args(false);
   submit->add_flag("--fresh", arguments->options.fresh, "move an old run aside and start anew");
   submit->add_flag("--dry-run", arguments->dry_run,
-                   "print the batch script for Slurm, and do nothing");
+                   "print Slurm's batch script, or Kubernetes' manifest, and do nothing");
   AddAcceptOption(*submit, &arguments->accept);
   AddJsonOption(*submit, &arguments->json);
   AddServiceOptions(*submit, &arguments->words);

@@ -20,7 +20,6 @@
 #include "plan/spec/layout_text.h"
 
 namespace weft {
-namespace {
 
 std::string ScriptOf(const SlurmSubmission& submission, const PreparedJob& prepared) {
   const JobSpec& job = prepared.file.job;
@@ -28,13 +27,18 @@ std::string ScriptOf(const SlurmSubmission& submission, const PreparedJob& prepa
   std::error_code error;
   const FaultCosts costs = FaultCostsOf(job.cluster, CheckpointBytes(QuestionOf(job)),
                                         prepared.plan.layout.world_size());
-  return BatchScript(job, prepared.plan,
-                     {.program = there.empty() ? Beside("weft") : there + "/weft",
-                      .job_file = std::filesystem::absolute(submission.path, error).string(),
-                      .sets = submission.sets,
-                      .run_folder = prepared.paths.folder,
-                      .save_s = costs.save_s});
+  return BatchScript(
+      job, prepared.plan,
+      {.program = there.empty() ? Beside("weft") : there + "/weft",
+       .job_file = std::filesystem::absolute(submission.path, error).string(),
+       .sets = submission.sets,
+       .run_folder = submission.tasks.empty() ? prepared.paths.folder : submission.folder,
+       .save_s = costs.save_s,
+       .after = submission.after,
+       .tasks = submission.tasks});
 }
+
+namespace {
 
 void SayHowToFollow(const SlurmSubmission& submission, const PreparedJob& prepared,
                     const std::string& id) {
@@ -52,6 +56,18 @@ void SayHowToFollow(const SlurmSubmission& submission, const PreparedJob& prepar
 int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepared) {
   std::cout << ScriptOf(submission, prepared);
   return kExitOk;
+}
+
+absl::Status OpenForSlurm(const PreparedJob& prepared, bool fresh,
+                          const std::vector<std::string>& accept, int64_t* after_step) {
+  ASSIGN_OR_RETURN(const OpenedRun run, OpenRun(prepared, fresh, accept, std::cout));
+  std::string note;
+  RETURN_IF_ERROR(CheckRoom(prepared.file.job, run.going_on.run,
+                            CheckpointBytes(QuestionOf(prepared.file.job)), &note));
+  if (!note.empty()) std::cerr << "note: " << note << "\n";
+  WriteResolved(prepared, run);
+  *after_step = run.going_on.after_step;
+  return absl::OkStatus();
 }
 
 absl::Status CheckFreeInSlurm(const PreparedJob& prepared) {

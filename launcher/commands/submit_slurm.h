@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "launcher/commands/job_preparation.h"
+#include "launcher/slurm/array.h"
 
 namespace weft {
 
@@ -14,10 +15,21 @@ struct SlurmSubmission {
   std::string program;  // this command as it was typed
   std::string path;     // of the job file
   std::vector<std::string> sets;
+  std::string after = {};        // sbatch's --dependency
+  std::vector<Sets> tasks = {};  // of an array, with their run folders; none: it is one job
+  std::string folder = {};       // of the array
 };
+
+// `prepared`: of an array the task that needs most.
+std::string ScriptOf(const SlurmSubmission& submission, const PreparedJob& prepared);
 
 // Prints the script.
 int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepared);
+
+// Does what a weftd's submission does to the run folder, but does not keep its lock, which the
+// batch host takes. *after_step: where the run goes on; 0: at its beginning.
+absl::Status OpenForSlurm(const PreparedJob& prepared, bool fresh,
+                          const std::vector<std::string>& accept, int64_t* after_step);
 
 // Hands it to Slurm, for a run whose folder was opened.
 int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared,

@@ -91,6 +91,14 @@ absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
   const bool all_are_ours =
       std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->is_ours; });
   if (all_are_ours) return nullptr;
+  if (options_.door) {
+    RemoveTlsFolder(options_.run_id);
+    const std::string folder = TlsFolder(options_.run_id);
+    RETURN_IF_ERROR(MakePrivateFolder(folder));
+    auto door = std::make_unique<NetworkDoor>(*options_.door);
+    door->port_file = folder + "/port";
+    return door;
+  }
   // A host's own name may stand for the loopback: another one's says more.
   const auto other = std::find_if(agents_.begin(), agents_.end(),
                                   [](const auto& agent) { return !agent->is_here; });
@@ -128,6 +136,7 @@ absl::Status Agents::StartHere() {
 }
 
 absl::Status Agents::StartOthers(int port) {
+  if (options_.door) return absl::OkStatus();
   port_ = port;
   for (const auto& agent : agents_) {
     if (!agent->is_ours) RETURN_IF_ERROR(StartRemote(agent.get()));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,26 +18,28 @@
 
 namespace weft {
 
+// NetworkDoor says how weftd is to listen for agents of other hosts.
+struct NetworkDoor {
+  std::string address;      // of this host; port 0: any
+  std::string bundle_file;  // 0600
+  std::string port_file;
+};
+
 struct AgentsOptions {
   std::vector<ListedHost> hosts;  // none: this host alone
   HostsSpec words;                // their network, and where weft lies there
   AgentStarter starter;           // of those that are not here
   std::string run_id;
   std::string run_folder;
-  std::string logs;                        // folder for what agents say
-  std::string socket;                      // of weftd, here
+  std::string logs;    // folder for what agents say
+  std::string socket;  // of weftd, here
+  // Agents of other hosts are somebody else's to start, and dial this door; its port file is ours.
+  std::optional<NetworkDoor> door = {};
   bool preflight = false;                  // weftd has hosts checked: they only have to come up
   std::map<std::string, std::string> env;  // -x: for agents and what they start
   std::function<void(const std::string&)> say;
   // A host that did not come up: true, and it is left out; without this the run cannot go on.
   std::function<bool(const std::string& host, const absl::Status& why)> leaves_out = {};
-};
-
-// NetworkDoor says how weftd is to listen for agents of other hosts.
-struct NetworkDoor {
-  std::string address;      // of this host, with port 0
-  std::string bundle_file;  // 0600
-  std::string port_file;
 };
 
 class Agents {

@@ -68,10 +68,8 @@ JobSpec Resolve(JobSpec job, const Layout& layout) {
   return job;
 }
 
-std::string ResolvedText(const JobSpec& job, const RunRecord& record) {
-  std::string text =
-      "# Written by weft: the job as it runs. `weft run` of this file repeats it without a "
-      "search.\n";
+std::string JobFileText(const JobSpec& job) {
+  std::string text;
   for (const auto& [name, node] : JobTree(job).entries) {
     absl::StrAppend(&text, name, ":");
     if (node.is_map()) {
@@ -80,8 +78,15 @@ std::string ResolvedText(const JobSpec& job, const RunRecord& record) {
       absl::StrAppend(&text, YamlText(node, 0));
     }
   }
-  return absl::StrCat(text, "# weft's record of the run; nothing here changes how it computes.\n",
-                      "resolved:\n", LinesText(RecordTree(record), 2));
+  return text;
+}
+
+std::string ResolvedText(const JobSpec& job, const RunRecord& record) {
+  return absl::StrCat(
+      "# Written by weft: the job as it runs. `weft run` of this file repeats it "
+      "without a search.\n",
+      JobFileText(job), "# weft's record of the run; nothing here changes how it computes.\n",
+      "resolved:\n", LinesText(RecordTree(record), 2));
 }
 
 RunRecord ReadRecord(const Value& tree) {

@@ -29,6 +29,9 @@ struct RunRecord {
 // `job` with every `auto` replaced: the layout's degrees and batch cut, the length of the decay.
 JobSpec Resolve(JobSpec job, const Layout& layout);
 
+// The job as a job file that is complete in itself: the model and the cluster's profile are inside.
+std::string JobFileText(const JobSpec& job);
+// The same with a record of the run, and words of what it is.
 std::string ResolvedText(const JobSpec& job, const RunRecord& record);
 
 // The record in the tree of a resolved.yaml; missing parts stay at their defaults.

@@ -20,7 +20,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "launcher/hosts/agents.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
@@ -142,6 +141,7 @@ class Foreground {
                  .run_folder = options_.paths.folder,
                  .logs = options_.paths.logs(),
                  .socket = options_.socket,
+                 .door = options_.door,
                  .preflight = options_.job.fault_tolerance.preflight,
                  .env = options_.env,
                  .say = [this](const std::string& line) { Say(line); },
@@ -277,11 +277,6 @@ class Foreground {
         log));
   }
 
-  absl::Status Submit() {
-    ASSIGN_OR_RETURN(job_id_, client_->Submit(RequestOf(options_, run_id_)));
-    return absl::OkStatus();
-  }
-
   // Runs on its own thread, until the job is over or StopWatching.
   void Watch() {
     EventsFile events(options_.paths.events(), [this](const std::string& line) { Say(line); });
@@ -339,7 +334,7 @@ class Foreground {
     const absl::Status started = StartAll();
     if (absl::IsCancelled(started)) return StopAtOnce();
     RETURN_IF_ERROR(started);
-    RETURN_IF_ERROR(Submit());
+    ASSIGN_OR_RETURN(job_id_, client_->Submit(RequestOf(options_, run_id_)));
     watch_ = std::thread([this] { Watch(); });
     while (true) {
       Wait();

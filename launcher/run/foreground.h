@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/hosts/agent_starter.h"
+#include "launcher/hosts/agents.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/run/going_on.h"
 #include "launcher/run/run_folder.h"
@@ -48,6 +49,7 @@ struct ForegroundOptions {
   std::string socket;
   std::vector<ListedHost> hosts;           // none: this one alone
   AgentStarter starter;                    // of their agents, where they are not this one
+  std::optional<NetworkDoor> door = {};    // where those come by themselves, in its place
   bool slots_as_offered = false;           // JobFile's
   std::map<std::string, std::string> env;  // for agents and what they start
   const std::atomic<StopWish>* stop = nullptr;

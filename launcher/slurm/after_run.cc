@@ -29,11 +29,11 @@ std::string WhyText(AfterRun after, const SlurmJob& job) {
 AfterRunAnswer AskAfterRun(const SlurmAllocation& allocation, const std::string& run_folder,
                            const EndedRun& run) {
   if (!allocation.is_batch) return {};
-  const absl::StatusOr<SlurmJob> job = AskForJob(allocation.job_id);
+  const absl::StatusOr<SlurmJob> job = AskForJob(allocation.name());
   // Without Slurm's word nobody knows whether it was cancelled: nothing is run again by mistake.
   if (!job.ok()) return {AfterRun::kLeave, std::string(job.status().message())};
   SlurmRunRecord record = ReadSlurmRun(run_folder).value_or(SlurmRunRecord{});
-  if (record.job_id != allocation.job_id) record = {.job_id = allocation.job_id};
+  if (record.job_id != allocation.name()) record = {.job_id = allocation.name()};
   const AfterRun after = AfterRunOf(run, *job, record.idle_ends);
   record.idle_ends = run.progressed || after == AfterRun::kHold ? 0 : record.idle_ends + 1;
   std::string why = WhyText(after, *job);

@@ -14,9 +14,11 @@ absl::StatusOr<std::optional<SlurmAllocation>> AllocationOf(
     const char* const value = variable(name);
     return std::string(value != nullptr ? value : "");
   };
-  SlurmAllocation allocation{.job_id = text("SLURM_JOB_ID"), .hosts = {}, .cpus = {}};
+  SlurmAllocation allocation{.job_id = text("SLURM_JOB_ID"), .task = {}, .hosts = {}, .cpus = {}};
   const std::string nodes = text("SLURM_JOB_NODELIST");
   if (allocation.job_id.empty() || nodes.empty()) return std::optional<SlurmAllocation>();
+  const std::string array = text("SLURM_ARRAY_JOB_ID"), task = text("SLURM_ARRAY_TASK_ID");
+  if (!array.empty() && !task.empty()) allocation.task = absl::StrCat(array, "_", task);
   ASSIGN_OR_RETURN(allocation.hosts, ExpandNodeList(nodes));
   const std::string cpus = text("SLURM_JOB_CPUS_PER_NODE");
   if (!cpus.empty()) {

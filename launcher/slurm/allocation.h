@@ -12,10 +12,14 @@ namespace weft {
 
 struct SlurmAllocation {
   std::string job_id;
+  std::string task = {};  // "12_3", of a task of an array; empty: it is none
   std::vector<std::string> hosts;
   std::vector<int> cpus;  // of each of them
   int restarts = 0;       // how often the job was requeued
   bool is_batch = false;  // there is a batch script that a requeue would run again
+
+  // As scontrol names it: the array's number alone would mean all its tasks.
+  const std::string& name() const { return task.empty() ? job_id : task; }
 };
 
 // `variable` returns a variable's value; null: it is not set. nullopt: there is no allocation.

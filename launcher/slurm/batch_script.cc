@@ -87,9 +87,11 @@ std::string OptionsText(const JobSpec& job, const Plan& plan, const BatchWords& 
   options.Add("exclude", site.exclude);
   options.Add("reservation", site.reservation);
   options.Add("time", site.time);
-  options.Add("dependency", site.dependency);
+  options.Add("dependency", words.after);
+  if (!words.tasks.empty()) options.Add("array", absl::StrCat("0-", words.tasks.size() - 1));
   options.Add("chdir", words.run_folder);
-  options.Add("output", absl::StrCat(words.run_folder, "/", kBatchLog));
+  options.Add("output",
+              absl::StrCat(words.run_folder, "/", words.tasks.empty() ? kBatchLog : kArrayLog));
   options.Add("open-mode", "append");
   options.Add("requeue");
   options.Add("no-kill");
@@ -104,6 +106,7 @@ std::string CommandText(const BatchWords& words) {
   for (const std::string& set : words.sets) argv.insert(argv.end(), {"--set", set});
   std::vector<std::string> shell;
   for (const std::string& word : argv) shell.push_back(ShellWord(word));
+  if (!words.tasks.empty()) shell.emplace_back("\"$@\"");
   return absl::StrJoin(shell, " ");
 }
 
@@ -116,10 +119,23 @@ if [ "$status" -eq 75 ]; then
   for codes in $(scontrol show config | sed -n 's/^RequeueExit *= *//p' | tr ',' ' '); do
     { [ "${codes%-*}" -le 75 ] && [ "${codes#*-}" -ge 75 ]; } 2>/dev/null && site=yes
   done
-  [ "$site" = yes ] || scontrol requeue "$SLURM_JOB_ID"
-fi
-exit "$status"
-)";
+  [ "$site" = yes ] || scontrol requeue )";
+
+// Makes a task's own sets the script's arguments.
+std::string TasksText(const BatchWords& words) {
+  if (words.tasks.empty()) return "";
+  std::string text = "case \"$SLURM_ARRAY_TASK_ID\" in\n";
+  for (size_t task = 0; task < words.tasks.size(); ++task) {
+    absl::StrAppend(&text, "  ", task, ") set --");
+    for (const std::string& set : words.tasks[task]) {
+      absl::StrAppend(&text, " --set ", ShellWord(set));
+    }
+    absl::StrAppend(&text, " ;;\n");
+  }
+  return absl::StrCat(text,
+                      "  *) echo \"weft: task $SLURM_ARRAY_TASK_ID is none of this array\" "
+                      ">&2; exit 2 ;;\nesac\n\n");
+}
 
 }  // namespace
 
@@ -176,13 +192,17 @@ std::string BatchScript(const JobSpec& job, const Plan& plan, const BatchWords& 
       "trap 'kill -INT \"$weft\"' INT\n"
       "trap 'kill -TERM \"$weft\"' TERM\n"
       "trap 'kill -USR2 \"$weft\"' USR1 USR2\n",
-      CommandText(words),
+      TasksText(words), CommandText(words),
       " &\n"
       "weft=$!\n"
       "while kill -0 \"$weft\" 2>/dev/null; do wait \"$weft\"; done\n"
       "wait \"$weft\"\n"
       "status=$?\n\n",
-      kEnd);
+      kEnd,
+      words.tasks.empty() ? "\"$SLURM_JOB_ID\"" : "\"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID\"",
+      "\n"
+      "fi\n"
+      "exit \"$status\"\n");
 }
 
 }  // namespace weft

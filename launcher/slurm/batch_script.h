@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "launcher/slurm/array.h"
 #include "plan/search/plan.h"
 #include "plan/spec/job_spec.h"
 
@@ -17,6 +18,11 @@ struct BatchWords {
   std::vector<std::string> sets = {};  // --set
   std::string run_folder = {};         // absolute
   double save_s = 0;                   // what one checkpoint takes
+  std::string after = {};              // sbatch's --dependency
+  // These are the sets of each task of an array, beside those of all; none: it is one job. Its run
+  // folder is the one that all tasks' lie in, and `job` and `plan` are those of the task that needs
+  // most.
+  std::vector<Sets> tasks = {};
 };
 
 std::string BatchScript(const JobSpec& job, const Plan& plan, const BatchWords& words);
@@ -33,8 +39,9 @@ int64_t LimitSeconds(absl::string_view time);
 // tenth for the files that are read, and half a GiB for weft itself.
 int64_t NodeMebibytes(const JobSpec& job, const Plan& plan);
 
-// The file that the batch script's own words go to; `%j` is the job's id.
+// The file that the batch script's own words go to; `%j` is the job's id, `%A_%a` that of a task.
 inline constexpr char kBatchLog[] = "logs/slurm-%j.log";
+inline constexpr char kArrayLog[] = "slurm-%A_%a.log";
 // A variable that says that a batch script started this weft: it holds the job's id.
 inline constexpr char kBatchVariable[] = "WEFT_SLURM_BATCH";
 

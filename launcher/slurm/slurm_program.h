@@ -5,17 +5,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/machine/ask_program.h"
 #include "launcher/slurm/slurm_job.h"
 
 namespace weft {
 
 inline constexpr int kSlurmAnswerMs = 30000;
 
-struct SlurmAnswer {
-  int exit_code = 0;
-  std::string out;
-  std::string err;
-};
+using SlurmAnswer = ProgramAnswer;
 
 // Runs the program with `input` as its standard input, whatever it answers. NotFound, with the
 // cure, if it is not in PATH; Unavailable if it has not ended after `timeout_ms`.

@@ -334,6 +334,12 @@ void CheckHosts(const JobSpec& job, SpecIssues& issues) {
   }
 }
 
+bool IsPlainWord(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != '"' && c != '\'';
+  });
+}
+
 // All of them become parts of a batch script: what could end a line there or begin another word is
 // refused.
 void CheckScheduler(const JobSpec& job, SpecIssues& issues) {
@@ -348,9 +354,7 @@ void CheckScheduler(const JobSpec& job, SpecIssues& issues) {
       {"cluster.dependency", &scheduler.dependency},
       {"cluster.time", &scheduler.time}};
   for (const auto& [key, word] : words) {
-    if (!std::all_of(word->begin(), word->end(), [](char c) {
-          return absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != '"' && c != '\'';
-        })) {
+    if (!IsPlainWord(*word)) {
       Add(issues, key,
           absl::StrCat("\"", *word,
                        "\" is not one plain word; write it without "
@@ -373,18 +377,79 @@ void CheckScheduler(const JobSpec& job, SpecIssues& issues) {
                                   std::pair{"cluster.container", &scheduler.container}}) {
     if (line->find('\n') != std::string::npos) Add(issues, key, "has several lines; write one");
   }
-  if (scheduler.kind != Scheduler::kNone) return;
-  constexpr absl::string_view kKeys[] = {
-      "cluster.partition",      "cluster.account",     "cluster.qos",      "cluster.constraint",
-      "cluster.exclude",        "cluster.reservation", "cluster.time",     "cluster.dependency",
-      "cluster.sbatch_options", "cluster.setup",       "cluster.container"};
-  CheckUnused(job, kKeys, "with cluster.scheduler none, which is told nothing",
-              "cluster.scheduler slurm", issues);
+}
+
+// All of them become parts of a manifest.
+void CheckPods(const JobSpec& job, SpecIssues& issues) {
+  const PodsSpec& pods = job.scheduler.pods;
+  const std::pair<absl::string_view, const std::string*> words[] = {
+      {"cluster.image", &pods.image},
+      {"cluster.namespace", &pods.name_space},
+      {"cluster.volume", &pods.volume},
+      {"cluster.volume_path", &pods.volume_path},
+      {"cluster.queue", &pods.queue},
+      {"cluster.priority_class", &pods.priority_class},
+      {"cluster.runtime_class", &pods.runtime_class},
+      {"cluster.gpu_resource", &pods.gpu_resource}};
+  for (const auto& [key, word] : words) {
+    if (IsPlainWord(*word)) continue;
+    Add(issues, key,
+        absl::StrCat("\"", *word, "\" is not one plain word; write it without spaces and quotes"));
+  }
+  for (const auto& [key, map] : {std::pair{"cluster.resources", &pods.resources},
+                                 std::pair{"cluster.node_selector", &pods.node_selector}}) {
+    for (const auto& [name, value] : *map) {
+      if (IsPlainWord(name) && IsPlainWord(value) && !name.empty()) continue;
+      Add(issues, key,
+          absl::StrCat("\"", name, ": ", value,
+                       "\" are not two plain words; write them without spaces and quotes"));
+    }
+  }
+  if (job.scheduler.kind != Scheduler::kKubernetes) return;
+  for (const auto& [key, word] : {words[0], words[2], words[3]}) {
+    if (word->empty()) {
+      Add(issues, key,
+          "is not there, and cluster.scheduler kubernetes needs it; docs/kubernetes.md says what "
+          "it is");
+    }
+  }
+  if (!pods.volume_path.empty() && pods.volume_path.front() != '/') {
+    Add(issues, "cluster.volume_path",
+        absl::StrCat(pods.volume_path, " is not an absolute path; begin with /"));
+  }
+}
+
+// A scheduler that is not meant is told nothing.
+void CheckSchedulersKeys(const JobSpec& job, SpecIssues& issues) {
+  constexpr absl::string_view kOfSlurm[] = {
+      "cluster.partition", "cluster.account",     "cluster.qos",        "cluster.constraint",
+      "cluster.exclude",   "cluster.reservation", "cluster.dependency", "cluster.sbatch_options",
+      "cluster.setup",     "cluster.container"};
+  constexpr absl::string_view kOfPods[] = {
+      "cluster.image",         "cluster.namespace",    "cluster.volume",
+      "cluster.volume_path",   "cluster.queue",        "cluster.priority_class",
+      "cluster.runtime_class", "cluster.gpu_resource", "cluster.resources",
+      "cluster.node_selector", "cluster.jobset"};
+  constexpr absl::string_view kOfBoth[] = {"cluster.time"};
+  const Scheduler kind = job.scheduler.kind;
+  const std::string why =
+      absl::StrCat("with cluster.scheduler ", WordOf(kind), ", which is told nothing of it");
+  if (kind != Scheduler::kSlurm) {
+    CheckUnused(job, kOfSlurm, why, "cluster.scheduler slurm", issues);
+  }
+  if (kind != Scheduler::kKubernetes) {
+    CheckUnused(job, kOfPods, why, "cluster.scheduler kubernetes", issues);
+  }
+  if (kind == Scheduler::kNone) {
+    CheckUnused(job, kOfBoth, why, "cluster.scheduler slurm or kubernetes", issues);
+  }
 }
 
 void CheckRunning(const JobSpec& job, SpecIssues& issues) {
   CheckHosts(job, issues);
   CheckScheduler(job, issues);
+  CheckPods(job, issues);
+  CheckSchedulersKeys(job, issues);
   if (job.checkpoint.folder.empty()) {
     Add(issues, "checkpoint.folder", "is empty; use a folder's name, e.g. checkpoint");
   }

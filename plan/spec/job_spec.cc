@@ -20,7 +20,7 @@ Words WordsOf(ResumeMode) {
 }
 
 Words WordsOf(Scheduler) {
-  static constexpr absl::string_view kWords[] = {"none", "slurm"};
+  static constexpr absl::string_view kWords[] = {"none", "slurm", "kubernetes"};
   return kWords;
 }
 

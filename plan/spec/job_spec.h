@@ -172,8 +172,24 @@ struct HostsSpec {
   friend bool operator==(const HostsSpec&, const HostsSpec&) = default;
 };
 
-// Who grants machines to the job: nobody, or a scheduler of batch jobs.
-enum class Scheduler { kNone, kSlurm };
+// Who grants machines to the job: nobody, a scheduler of batch jobs, or one of pods.
+enum class Scheduler { kNone, kSlurm, kKubernetes };
+
+// PodsSpec says what Kubernetes is told beside the job's size; empty: nothing.
+struct PodsSpec {
+  std::string image;        // of the container, with weft in it
+  std::string name_space;   // empty: the one that kubectl is set to
+  std::string volume;       // a PersistentVolumeClaim that all pods mount
+  std::string volume_path;  // where
+  std::string queue;        // Kueue's LocalQueue
+  std::string priority_class;
+  std::string runtime_class;
+  std::string gpu_resource = "nvidia.com/gpu";
+  std::map<std::string, std::string> resources;      // of a pod, beside those of the plan
+  std::map<std::string, std::string> node_selector;  // labels of nodes
+  bool jobset = false;                               // a JobSet in place of a Job
+  friend bool operator==(const PodsSpec&, const PodsSpec&) = default;
+};
 
 // SchedulerSpec says what a site's scheduler is told beside the job's size; empty: nothing.
 struct SchedulerSpec {
@@ -189,6 +205,7 @@ struct SchedulerSpec {
   std::string options;    // words for sbatch, beside those
   std::string setup;      // lines of the batch script that come before weft
   std::string container;  // words that come before an agent's command; of srun where they are --x
+  PodsSpec pods;
   friend bool operator==(const SchedulerSpec&, const SchedulerSpec&) = default;
 };
 

@@ -42,6 +42,17 @@ TEST_F(SlurmRun, TakesTwoJobsSideBySide) {
   EXPECT_EQ(Curve().size(), 60U);
 }
 
+TEST_F(SlurmRun, RunsAnArrayInFoldersOfItsOwn) {
+  const std::map<int64_t, std::string> alone = LocalCurve();
+  const std::string job = Submit(WriteJob({}), "--array training.seed=42,43");
+  AwaitCompleted(job + "_0");
+  AwaitCompleted(job + "_1");
+  EXPECT_EQ(Curve("tiny/tiny-0"), alone);
+  EXPECT_EQ(Curve("tiny/tiny-1").size(), alone.size());
+  EXPECT_NE(Curve("tiny/tiny-1"), alone);
+  EXPECT_THAT(ReadText(folder() + "/slurm-" + job + "_1.log"), HasSubstr("done: step 60 of 60"));
+}
+
 TEST_F(SlurmRun, SaysWhatIsWrongWithAJob) {
   struct Case {
     const char* name;
@@ -119,7 +130,7 @@ TEST_F(SlurmRun, HasEveryGoldenScriptTakenBySbatch) {
     EXPECT_THAT(answer.err, HasSubstr("to start at")) << name;
     if (reserved) bed_->Head("scontrol delete reservationname=class");
   }
-  EXPECT_EQ(scripts, 12);
+  EXPECT_EQ(scripts, 14);
 }
 
 // Slurm itself is the oracle: what it expands is expanded in the same way.

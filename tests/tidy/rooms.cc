@@ -77,11 +77,6 @@ std::vector<Room> LauncherRooms() {
         "launcher/hosts", "launcher/run"},
        {"absl core", "absl", "json", "protobuf"},
        {{"client", {"grpc"}}}},
-      {"launcher/slurm",
-       {"plan", "plan/spec", "plan/search", "data", "launcher/machine", "launcher/hosts",
-        "launcher/run", "launcher/slurm"},
-       {"absl core", "json"},
-       {}},
       {"launcher/inference",
        {"plan", "plan/spec", "plan/memory", "process", "data", "checkpoint", "launcher/job_file",
         "launcher/machine", "launcher/run", "launcher/inference"},
@@ -90,7 +85,8 @@ std::vector<Room> LauncherRooms() {
       {"launcher/commands",
        {"plan/*", "proto", "process", "data", "checkpoint", "launcher/job_file", "launcher/machine",
         "launcher/agent", "launcher/standing", "launcher/hosts", "launcher/run", "launcher/service",
-        "launcher/slurm", "proto/weft/v1", "launcher/inference", "launcher/commands"},
+        "launcher/slurm", "launcher/batch", "launcher/kubernetes", "proto/weft/v1",
+        "launcher/inference", "launcher/commands"},
        {"absl core", "absl", "json", "cli"},
        {}},
       {"launcher/shim", {"process", "launcher/shim"}, {}, {}},
@@ -114,6 +110,25 @@ std::vector<Room> LauncherRooms() {
        {"absl core", "absl", "protobuf", "json"},
        {{"standing_link", {"grpc"}}}},
       {"launcher", {"process", "launcher/commands"}, {"absl core"}, {{"main", {"grpc", "cli"}}}},
+  };
+}
+
+std::vector<Room> SchedulerRooms() {
+  return {
+      {"launcher/slurm",
+       {"plan", "plan/spec", "plan/search", "data", "launcher/machine", "launcher/hosts",
+        "launcher/run", "launcher/slurm"},
+       {"absl core", "json"},
+       {}},
+      {"launcher/batch",
+       {"plan", "launcher/hosts", "launcher/slurm", "launcher/batch"},
+       {"absl core", "json"},
+       {}},
+      {"launcher/kubernetes",
+       {"plan", "plan/spec", "plan/search", "launcher/machine", "launcher/hosts", "launcher/slurm",
+        "launcher/kubernetes"},
+       {"absl core"},
+       {}},
   };
 }
 
@@ -176,7 +191,7 @@ std::vector<Room> OtherRooms() {
 std::vector<Room> AllRooms() {
   std::vector<Room> rooms;
   for (const std::vector<Room>& some :
-       {PlanRooms(), WorkerRooms(), LauncherRooms(), OtherRooms()}) {
+       {PlanRooms(), WorkerRooms(), LauncherRooms(), SchedulerRooms(), OtherRooms()}) {
     rooms.insert(rooms.end(), some.begin(), some.end());
   }
   return rooms;

@@ -39,6 +39,20 @@ TEST(Allocation, OfSallocIsNoBatchJob) {
   EXPECT_EQ((*found)->restarts, 0);
 }
 
+// The first task's own number is that of the whole array.
+TEST(Allocation, OfATaskIsNamedByItsArray) {
+  auto found = Found({{"SLURM_JOB_ID", "8"}, {"SLURM_JOB_NODELIST", "h1"}});
+  ASSERT_TRUE(found.ok() && *found);
+  EXPECT_EQ((*found)->name(), "8");
+  found = Found({{"SLURM_JOB_ID", "8"},
+                 {"SLURM_JOB_NODELIST", "h1"},
+                 {"SLURM_ARRAY_JOB_ID", "8"},
+                 {"SLURM_ARRAY_TASK_ID", "0"}});
+  ASSERT_TRUE(found.ok() && *found);
+  EXPECT_EQ((*found)->job_id, "8");
+  EXPECT_EQ((*found)->name(), "8_0");
+}
+
 TEST(Allocation, IsNoneOutsideOfSlurm) {
   EXPECT_FALSE(Found({})->has_value());
   EXPECT_FALSE(Found({{"SLURM_JOB_ID", "7"}})->has_value());

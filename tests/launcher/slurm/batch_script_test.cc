@@ -31,6 +31,8 @@ struct Spec {
   const char* model;
   const char* cluster;  // beside the scheduler
   std::vector<std::string> sets = {};
+  std::vector<std::string> array = {};
+  std::vector<std::string> after = {};
 };
 
 const Spec kSpecs[] = {
@@ -54,6 +56,12 @@ const Spec kSpecs[] = {
     {"features", kLarge,
      "profile: h100x8, nodes: 2, partition: gpu, constraint: h100&ib, container: "
      "apptainer exec --nv weft.sif"},
+    {"array",
+     kTiny,
+     "profile: cpu, slots: 2, nodes: 2",
+     {"training.steps=10"},
+     {"optimizer.lr=1e-3,1e-4", "training.seed=1,2,3"}},
+    {"after", kTiny, "profile: cpu, slots: 2, dependency: singleton", {}, {}, {"1"}},
 };
 
 TEST(BatchScript, AsksForWhatTheJobNeeds) {
@@ -66,12 +74,22 @@ TEST(BatchScript, AsksForWhatTheJobNeeds) {
     ASSERT_TRUE(file.ok()) << file.status();
     const auto plan = FindPlan(file->job, Purpose::kEstimate);
     ASSERT_TRUE(plan.ok()) << plan.status();
+    auto tasks = ArrayTasks(spec.array);
+    const auto after = AfterText(spec.after, file->job.scheduler.dependency);
+    ASSERT_TRUE(tasks.ok() && after.ok()) << tasks.status() << after.status();
+    for (size_t task = 0; task < tasks->size(); ++task) {
+      (*tasks)[task] =
+          TaskSets((*tasks)[task], file->job.output_dir, file->job.name, static_cast<int>(task));
+    }
+    if (spec.array.empty()) tasks->clear();
     const std::string& there = file->job.hosts.remote_path;
     const BatchWords words{.program = (there.empty() ? "/opt/weft/bin" : there) + "/weft",
                            .job_file = "/shared/job.yaml",
                            .sets = spec.sets,
                            .run_folder = "/shared/runs/" + file->job.name,
-                           .save_s = 4};
+                           .save_s = 4,
+                           .after = *after,
+                           .tasks = *tasks};
     ExpectGolden(std::string("sbatch_") + spec.name + ".sh", BatchScript(file->job, *plan, words));
   }
 }

@@ -68,7 +68,18 @@ inline SchedulerSpec FullScheduler() {
           "afterok:12",
           "--nice=10 -v",
           "module load gcc\nulimit -l \"unlimited\"",
-          "apptainer exec a.sif"};
+          "apptainer exec a.sif",
+          {"registry.example.org/weft:1",
+           "training",
+           "shared",
+           "/data",
+           "lab",
+           "low",
+           "nvidia",
+           "amd.com/gpu",
+           {{"rdma/ib", "1"}},
+           {{"pool", "batch"}},
+           true}};
 }
 
 inline JobSpec FullJob() {

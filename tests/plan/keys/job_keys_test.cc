@@ -50,7 +50,9 @@ TEST(JobKeys, AreFrozen) {
       "cluster.remote_path "
       "cluster.partition cluster.account cluster.qos cluster.constraint cluster.exclude "
       "cluster.reservation cluster.time cluster.dependency cluster.sbatch_options cluster.setup "
-      "cluster.container cluster.env deterministic "
+      "cluster.container cluster.image cluster.namespace cluster.volume cluster.volume_path "
+      "cluster.queue cluster.priority_class cluster.runtime_class cluster.gpu_resource "
+      "cluster.resources cluster.node_selector cluster.jobset cluster.env deterministic "
       "resolved",
       ' ');
   std::vector<std::string> keys;

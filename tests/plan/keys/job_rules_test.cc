@@ -531,9 +531,42 @@ TEST(Validate, ChecksWhatASchedulerIsTold) {
        },
        "cluster.container: has several lines; write one"},
       {[](JobSpec& j) { j.scheduler.partition = "gpu"; },
-       "cluster.partition: \"gpu\" with cluster.scheduler none, which is told nothing; use null, "
-       "or "
-       "cluster.scheduler slurm"},
+       "cluster.partition: \"gpu\" with cluster.scheduler none, which is told nothing of it; use "
+       "null, or cluster.scheduler slurm"},
+  });
+}
+
+PodsSpec& PodsOf(JobSpec& job) {
+  job.scheduler.kind = Scheduler::kKubernetes;
+  job.scheduler.pods.image = "weft:1";
+  job.scheduler.pods.volume = "data";
+  job.scheduler.pods.volume_path = "/data";
+  return job.scheduler.pods;
+}
+
+TEST(Validate, ChecksWhatKubernetesIsTold) {
+  ExpectEachCaughtAlone({
+      {[](JobSpec& j) { PodsOf(j).image.clear(); },
+       "cluster.image: is not there, and cluster.scheduler kubernetes needs it; "
+       "docs/kubernetes.md says what it is"},
+      {[](JobSpec& j) { PodsOf(j).volume_path = "data"; },
+       "cluster.volume_path: data is not an absolute path; begin with /"},
+      {[](JobSpec& j) { PodsOf(j).queue = "a b"; },
+       "cluster.queue: \"a b\" is not one plain word; write it without spaces and quotes"},
+      {[](JobSpec& j) {
+         PodsOf(j).node_selector = {{"pool", "a \n"}};
+       },
+       "cluster.node_selector: \"pool: a \n\" are not two plain words; write them without spaces "
+       "and quotes"},
+      {[](JobSpec& j) {
+         PodsOf(j);
+         j.scheduler.partition = "gpu";
+       },
+       "cluster.partition: \"gpu\" with cluster.scheduler kubernetes, which is told nothing of it; "
+       "use null, or cluster.scheduler slurm"},
+      {[](JobSpec& j) { j.scheduler.pods.image = "weft:1"; },
+       "cluster.image: \"weft:1\" with cluster.scheduler none, which is told nothing of it; use "
+       "null, or cluster.scheduler kubernetes"},
   });
 }
 
