@@ -52,7 +52,6 @@ std::string ReasonToLeaveOut(const MeasuredRun& run) {
   if (Notes(run, "ZeRO-3") && run.layout.zero_stage != 3) {
     return "its notes say ZeRO-3, its columns do not";
   }
-  if (Notes(run, "qk_layernorm")) return "norms of queries and keys, which no shape of ours has";
   if (Notes(run, "deferred embedding wgrad")) {
     return "keeps every microbatch's head gradient until the end of the step";
   }
@@ -76,6 +75,7 @@ MemoryHabits MegatronHabits(const MeasuredRun& run, MemoryHabits habits) {
   const double blas_mib = ampere && !Notes(run, "; deterministic kernels") ? 8.125 : 32;
   const double engine_mib = own_layers ? 0 : ampere ? 4 : 32;
   habits.workspace_bytes = (2 * blas_mib + engine_mib) * 1024 * 1024;
+  habits.grouped_workspace_bytes = 4 * engine_mib * 1024 * 1024;
   const bool functional_test = absl::StrContains(run.source, "functional_tests");
   const bool in_place = !Notes(run, "no fused wgrad accumulation");
   habits.accumulates_in_place = in_place;

@@ -95,15 +95,19 @@ class Row {
   std::string problem_;
 };
 
-// A gated feed-forward makes it a llama: gpt2 has none in our words.
+// A gated feed-forward, grouped heads or experts make it a llama: gpt2 has none in our words.
 ModelShape ShapeOf(Row& row, std::vector<std::string>& assumed) {
   ModelShape shape;
   const bool gated = row.CountOr("gated", 0) != 0;
-  shape.family = gated ? ModelFamily::kLlama : ModelFamily::kGpt2;
+  const int64_t heads = row.Count("heads");
+  const bool plain =
+      !gated && (row.CountOr("kv_heads", heads) != heads || row.CountOr("experts", 0) > 0);
+  shape.family = gated || plain ? ModelFamily::kLlama : ModelFamily::kGpt2;
+  shape.plain_ffn = shape.layer_norms = plain;
   shape.vocab_size = row.Count("vocab");
   shape.hidden_size = row.Count("hidden");
   shape.num_blocks = row.Count("layers");
-  shape.num_heads = row.Count("heads");
+  shape.num_heads = heads;
   shape.num_kv_heads = row.CountOr("kv_heads", shape.num_heads);
   shape.head_dim = row.CountOr("head_dim", shape.hidden_size / shape.num_heads);
   shape.ffn_size = row.Count("ffn");
@@ -112,10 +116,15 @@ ModelShape ShapeOf(Row& row, std::vector<std::string>& assumed) {
   shape.num_experts = row.CountOr("experts", 0);
   shape.experts_per_token = row.CountOr("top_k", 0);
   shape.expert_ffn_size = row.CountOr("expert_ffn", 0);
-  if (const int64_t shared = row.CountOr("shared_ffn", 0); shared > 0) {
-    row.Refuse(absl::StrCat("shared_ffn ", shared,
-                            ": an expert that every token passes is not one of ours"));
-  }
+  shape.shared_ffn_size = row.CountOr("shared_ffn", 0);
+  shape.num_dense_blocks = row.CountOr("dense_layers", 0);
+  shape.latent = {.query_rank = row.CountOr("q_lora", 0),
+                  .kv_rank = row.CountOr("kv_lora", 0),
+                  .nope_dim = row.CountOr("qk_nope", 0),
+                  .rope_dim = row.CountOr("qk_rope", 0),
+                  .value_dim = row.CountOr("v_head", 0)};
+  if (shape.is_latent()) shape.head_dim = shape.latent.nope_dim + shape.latent.rope_dim;
+  shape.qk_norms = row.Text("notes").find("qk_layernorm") != std::string::npos;
   return shape;
 }
 
@@ -130,6 +139,7 @@ Layout LayoutOf(Row& row, std::vector<std::string>& assumed) {
   layout.virtual_stages = degree("vpp");
   layout.cp = static_cast<int>(row.CountOr("cp", 1));
   layout.ep = static_cast<int>(row.CountOr("ep", 1));
+  layout.etp = static_cast<int>(row.CountOr("etp", 0));
   layout.zero_stage = static_cast<int>(row.CountOr("zero_stage", 0, &assumed));
   layout.zero_hpz_partition_size = static_cast<int>(row.CountOr("zero_group", 1));
   layout.sequence_parallel = row.CountOr("sequence_parallel", 0, &assumed) != 0;

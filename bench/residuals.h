@@ -10,8 +10,9 @@
 
 namespace weft {
 
-// Tiers A and B, but for nodes beyond the second of a cluster whose network is known to give a
-// fraction of its nominal rate: what constants are fitted to, and what speaks for an error bar.
+// Tiers A and B, but for functional tests, and for nodes beyond the second of a cluster whose
+// network is known to give a fraction of its nominal rate: what constants are fitted to, and what
+// speaks for an error bar.
 bool IsFitRow(const MeasuredRun& run);
 
 // Deciles of `predictions` of IsFitRow in the bands of ErrorRows, in its order; bands without

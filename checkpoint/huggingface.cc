@@ -11,6 +11,7 @@
 #include "checkpoint/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {
@@ -186,6 +187,7 @@ absl::Status ExportHuggingFace(const CheckpointReader& reader, const ModelShape&
   if (model.num_experts > 0) {
     return absl::InvalidArgumentError("a model with experts cannot be exported yet");
   }
+  RETURN_IF_ERROR(FirstIssue(EngineIssues(model)));
   std::error_code error;
   const bool exists = std::filesystem::exists(folder, error);
   if (exists && (!std::filesystem::is_directory(folder, error) ||

@@ -14,6 +14,7 @@
 #include "data/whole_file.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {
@@ -95,6 +96,7 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
     return absl::InvalidArgumentError(
         absl::StrCat(folder, ": weights of mixtures of experts are not read yet"));
   }
+  RETURN_IF_ERROR(FirstIssue(EngineIssues(model)));
   HuggingFaceReader reader;
   std::map<std::string, Stored> stored;
   ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(folder));

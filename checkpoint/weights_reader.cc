@@ -10,6 +10,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/verify.h"
 #include "plan/errors.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {
@@ -57,6 +58,7 @@ absl::StatusOr<WeightsReader> WeightsReader::Open(const std::string& folder,
       return absl::InvalidArgumentError(
           "weights of a model with experts cannot be read from a Hugging Face directory yet");
     }
+    RETURN_IF_ERROR(FirstIssue(EngineIssues(model)));
     ASSIGN_OR_RETURN(HuggingFaceReader reader, HuggingFaceReader::Open(folder, model));
     return WeightsReader(std::move(reader));
   }

@@ -43,7 +43,7 @@ absl::StatusOr<Layout> FromProto(const proto::Layout& message) {
   const Layout layout = LayoutOf(spec);
   for (const int degree :
        {layout.dp, layout.tp, layout.pp, layout.cp, layout.ep, layout.virtual_stages}) {
-    if (degree >= 1) continue;
+    if (degree >= 1 && layout.etp >= 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("layout: ", LayoutText(layout), ": no degree is less than 1"));
   }

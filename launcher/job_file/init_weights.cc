@@ -18,6 +18,7 @@
 #include "plan/keys/model_keys.h"
 #include "plan/keys/value_reader.h"
 #include "plan/keys/value_text.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {
@@ -164,6 +165,11 @@ void CheckInitWeights(const JobSpec& job, bool fresh, const Value& root, Issues*
   }
   if (job.model.num_experts > 0) {  // what is only planned needs no weights
     notes->push_back(absl::StrCat(kKey, ": weights of mixtures of experts are not read yet"));
+    return;
+  }
+  if (const std::vector<SpecIssue> planned = EngineIssues(job.model); !planned.empty()) {
+    notes->push_back(absl::StrCat(kKey, ": weights of a model_type ", ModelTypeOf(job.model),
+                                  " are not read yet"));
     return;
   }
   const absl::Status opened = WeightsReader::Open(job.init_from, job.model).status();

@@ -13,6 +13,7 @@
 #include "launcher/job_file/run_paths.h"
 #include "plan/keys/job_tree.h"
 #include "plan/keys/model_keys.h"
+#include "plan/keys/model_types.h"
 #include "plan/keys/value_reader.h"
 #include "plan/spec/nearest.h"
 
@@ -95,7 +96,8 @@ class JobReader {
 
   // A model_type close to one that there is; what is no slip of the pen is ReadModel's to judge.
   bool MisspellsModelType() {
-    const std::vector<std::string> types = {"gpt2", "llama", "mistral", "mixtral"};
+    std::vector<std::string> types;
+    for (const ModelType& type : ModelTypes()) types.emplace_back(type.name);
     const Value* type = values_.Node("model.model_type");
     if (type == nullptr || !type->is_scalar()) return false;
     const std::optional<std::string> nearest = Nearest(type->scalar, types);

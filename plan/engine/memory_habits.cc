@@ -25,7 +25,10 @@ MemoryHabits WeftMemory() {
 // in fp32 in place, gradient in bf16 (arXiv:2205.05198, 4.3, without the fp32 copy of logits).
 //
 // torch's cuBLAS workspace is held twice (compute and backward threads' handles), 32 MiB on Hopper;
-// Transformer Engine adds its own, 32 MiB there.
+// Transformer Engine adds its own, 32 MiB there, and for grouped products one for each of four
+// streams (transformer_engine/pytorch/module/base.py, get_multi_stream_cublas_workspace). Experts
+// multiply by a token's share before their second layer, so that their outputs need not be kept
+// (megatron/core/transformer/moe/token_dispatcher.py hands the shares on to them).
 MemoryHabits MegatronMemory() {
   MemoryHabits habits;
   habits.fp16_gradient_bytes = 2;
@@ -39,6 +42,8 @@ MemoryHabits MegatronMemory() {
   habits.boundary_tensors = 3;
   habits.resting_chunk_tensors = 2;
   habits.workspace_bytes = (2 * 32 + 32) * kMiB;
+  habits.grouped_workspace_bytes = 4 * 32 * kMiB;
+  habits.keeps_expert_outputs = false;
   return habits;
 }
 
@@ -48,6 +53,8 @@ MemoryHabits MegatronLmMemory() {
   MemoryHabits habits = MegatronMemory();
   habits.keeps_score_buffer = true;
   habits.workspace_bytes = 2 * 8.125 * kMiB;
+  habits.grouped_workspace_bytes = 0;
+  habits.keeps_expert_outputs = true;
   habits.fused_attention = false;
   return habits;
 }

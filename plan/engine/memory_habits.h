@@ -39,8 +39,10 @@ struct MemoryHabits {
   bool selective_drops_wide = true;    // selective recompute drops norm and activation outputs too,
                                        // not the attention core alone
   bool saves_gathered_inputs = false;  // sequence parallel: inputs of linear layers are kept whole
-  double unfused_ffn_bytes = 0;   // per token and element of the feed-forward, for its activation
-  double expert_imbalance = 1.1;  // tokens of the fullest rank over the mean
+  double unfused_ffn_bytes = 0;  // per token and element of the feed-forward, for its activation
+  // Experts' outputs are kept for the gradient of their shares; false: they were multiplied by it
+  // within the expert.
+  bool keeps_expert_outputs = true;
 
   // The head: logits, softmax, their gradients at once, per logit of a microbatch.
   double logit_bytes = 6;
@@ -49,19 +51,21 @@ struct MemoryHabits {
 
   // Transients of backward.
   bool accumulates_in_place = false;  // products add to the gradient: no weight gradient of its own
-  bool keeps_placeholder_gradients = false;  // one block's 16-bit weight gradients stay allocated,
-                                             // for automatic differentiation to hand on
-  double gathered_layers = 2;                // ZeRO-3: blocks whose weights are gathered at once;
-                                             // an arena has room for its largest bucket
-  double boundary_tensors = 3;               // [N, D] at a stage's border, pp > 1
+  // A 16-bit gradient for each shape of a weight stays allocated, for automatic differentiation to
+  // hand on: experts share one.
+  bool keeps_placeholder_gradients = false;
+  double gathered_layers = 2;        // ZeRO-3: blocks whose weights are gathered at once;
+                                     // an arena has room for its largest bucket
+  double boundary_tensors = 3;       // [N, D] at a stage's border, pp > 1
   double resting_chunk_tensors = 0;  // of them per chunk that stay between steps, interleaved
   bool loader_mask = false;         // the data loader makes a [T, T] mask per sequence, a byte each
   bool keeps_score_buffer = false;  // one microbatch's scores, where attention is not fused
 
-  double workspace_bytes = 0;    // of matrix products
-  double context_bytes = 0;      // beside what the device's profile names: communicators
-  double guard_share = 0.02;     // of an estimate: what it was seen to fall short by, at most
-  double allocator_slack = 1.0;  // reserved over allocated bytes
+  double workspace_bytes = 0;          // of matrix products
+  double grouped_workspace_bytes = 0;  // of the grouped products of experts, beside it
+  double context_bytes = 0;            // beside what the device's profile names: communicators
+  double guard_share = 0.02;           // of an estimate: what it was seen to fall short by, at most
+  double allocator_slack = 1.0;        // reserved over allocated bytes
   // A caching allocator has to find this share of a device's memory free, or it gives blocks back
   // to the driver and asks for them again in every microbatch.
   double spare_share = 0;

@@ -19,11 +19,15 @@ struct Sizes {
   double hidden = 0;    // D
   double query = 0;     // H * E of this rank
   double key = 0;       // K * E of this rank
+  double values = 0;    // elements of a token's values of this rank
+  double output = 0;    // of what attention makes of them
   double heads = 0;     // H of this rank
+  double kv_heads = 0;  // K of this rank
+  double ranks = 0;     // of latent attention: what a token's queries, keys and values are made of
   double scores = 0;    // elements of [B, H, T / cp, T] on this rank
   double ffn_in = 0;   // elements of the feed-forward's inner tensors, gate and up, all its experts
   double ffn_out = 0;  // elements of what goes into its last matrix
-  double routed = 0;   // elements of the tokens' copies sent to experts
+  double routed = 0;   // elements of the tokens' copies that this rank's experts get
   double gated = 1;
 };
 
@@ -33,10 +37,12 @@ void AddFeedForward(const Question& question, const Layout& layout, Sizes& sizes
   if (model.num_experts == 0) {
     sizes.ffn_out = sizes.tokens * static_cast<double>(model.ffn_size) / tp;
   } else {
+    const double etp = layout.expert_tp();
     const double copies = sizes.tokens * static_cast<double>(model.experts_per_token) *
-                          question.engine.memory.expert_imbalance;
-    sizes.routed = copies * sizes.hidden / tp;
-    sizes.ffn_out = copies * static_cast<double>(model.expert_ffn_size) / tp;
+                          model.expert_imbalance * etp / tp;
+    sizes.routed = copies * sizes.hidden;
+    sizes.ffn_out = copies * static_cast<double>(model.expert_ffn_size) / etp +
+                    sizes.tokens * static_cast<double>(model.shared_ffn_size) / tp;
   }
   sizes.ffn_in = sizes.gated * sizes.ffn_out;
 }
@@ -56,9 +62,16 @@ Sizes SizesOf(const Question& question, const Layout& layout) {
   sizes.hidden = static_cast<double>(model.hidden_size);
   sizes.heads = static_cast<double>(model.num_heads) / tp;
   sizes.query = sizes.heads * head_dim;
-  sizes.key = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0) * head_dim;
+  sizes.kv_heads = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0);
+  sizes.key = sizes.kv_heads * head_dim;
+  sizes.values = sizes.kv_heads * static_cast<double>(model.value_dim());
+  sizes.output = sizes.heads * static_cast<double>(model.value_dim());
+  if (model.is_latent()) {
+    const LatentAttention& latent = model.latent;
+    sizes.ranks = static_cast<double>(2 * latent.query_rank + 2 * latent.kv_rank + latent.rope_dim);
+  }
   sizes.scores = sizes.heads * sizes.tokens * static_cast<double>(question.batch.seq_len);
-  sizes.gated = model.family == ModelFamily::kGpt2 ? 1 : 2;
+  sizes.gated = model.is_gated() ? 2 : 1;
   AddFeedForward(question, layout, sizes);
   return sizes;
 }
@@ -83,21 +96,30 @@ double SavedWithoutRecompute(const Question& question, const Sizes& sizes) {
   const ModelShape& model = question.model;
   const double residual = sizes.residual * sizes.hidden;
   const double inputs = habits.saves_gathered_inputs ? sizes.tokens * sizes.hidden : residual;
-  const double norm_statistics = model.family == ModelFamily::kGpt2 ? 4 : 2;
+  const double norm_statistics = model.has_layer_norms() ? 4 : 2;
   double bytes = 2 * sizes.element * residual;    // inputs of the norms
   bytes += 2 * sizes.linear * inputs;             // their outputs
   bytes += norm_statistics * 4 * sizes.residual;  // mean and inverse deviation, fp32
   if (habits.dropout) bytes += 2 * residual;      // masks
-  bytes += sizes.element * sizes.tokens * (sizes.query + 2 * sizes.key);
+  bytes += sizes.element * sizes.tokens * (sizes.query + sizes.key + sizes.values);
+  if (model.qk_norms) {  // their inputs, and an inverse deviation a head
+    bytes += sizes.element * sizes.tokens * (sizes.query + sizes.key) +
+             2 * norm_statistics * sizes.tokens * (sizes.heads + sizes.kv_heads);
+  }
+  // The low-rank norms' inputs and outputs, the key with position, two inverse deviations.
+  if (model.is_latent()) bytes += sizes.residual * (sizes.element * sizes.ranks + 8);
   const bool twice = habits.fused_attention && habits.keeps_two_attention_outputs &&
                      sizes.tokens > static_cast<double>(question.batch.seq_len);
-  const double output = sizes.tokens * sizes.query;
+  const double output = sizes.tokens * sizes.output;
   bytes += sizes.linear * output + (twice ? sizes.element * output : 0);
   bytes += habits.fused_attention ? 4 * sizes.tokens * sizes.heads : ScoreBytes(question, sizes);
   bytes += sizes.element * sizes.ffn_in + sizes.linear * sizes.ffn_out;
   if (model.num_experts > 0) {
-    bytes += 2 * sizes.element * sizes.routed;  // tokens to the experts, and what comes back
-    bytes += 4 * sizes.tokens * static_cast<double>(model.experts_per_token);
+    // Tokens to the experts, and what comes back unless it was weighed before.
+    bytes += (habits.keeps_expert_outputs ? 2 : 1) * sizes.element * sizes.routed;
+    // The router's logits and shares, and the share of each copy.
+    bytes += 8 * sizes.residual * static_cast<double>(model.num_experts) +
+             4 * sizes.routed / sizes.hidden;
   }
   return bytes + habits.unfused_ffn_bytes * sizes.ffn_in;
 }
@@ -109,16 +131,20 @@ double BackwardBytes(const Question& question, const Layout& layout, const Sizes
   const double gathered = layout.sequence_parallel ? 2 * whole : whole;
   const double feed_forward = sizes.element * (sizes.ffn_in + sizes.routed) + gathered;
   // Gradients of q, k and v, that of q in fp32 while it is summed (arXiv:2307.08691, 3.1).
-  double attention = sizes.element * sizes.tokens * (sizes.query + 2 * sizes.key) +
+  double attention = sizes.element * sizes.tokens * (sizes.query + sizes.key + sizes.values) +
                      4 * sizes.tokens * sizes.query + gathered;
   if (!habits.fused_attention) attention += 2 * sizes.element * sizes.scores;
   double bytes = std::max(feed_forward, attention);
   const bool dequantizes = question.adapters && question.adapters->frozen != FrozenFormat::kBf16;
   if (dequantizes || (!habits.accumulates_in_place && !question.adapters)) {
     const ModelShape& model = question.model;
-    const double widest =
-        static_cast<double>(model.num_experts > 0 ? model.expert_ffn_size : model.ffn_size);
-    bytes += sizes.element * sizes.gated * sizes.hidden * widest / layout.tp;
+    double widest = static_cast<double>(model.ffn_size) / layout.tp;
+    // A grouped product makes the gradients of all experts at once.
+    if (model.num_experts > 0) {
+      widest = std::ceil(static_cast<double>(model.num_experts) / layout.ep) *
+               static_cast<double>(model.expert_ffn_size) / layout.expert_tp();
+    }
+    bytes += sizes.element * sizes.gated * sizes.hidden * widest;
   }
   return bytes;
 }
@@ -151,9 +177,9 @@ BlockFootprint BlockActivationBytes(const Question& question, const Layout& layo
   block.recomputed = all - block.saved;
   block.backward = BackwardBytes(question, layout, sizes);
   // Inputs and output gradients of its linear layers (Qi et al., arXiv:2401.10241, 2.2).
-  const double inputs =
-      2 * sizes.residual * sizes.hidden + sizes.tokens * sizes.query + sizes.ffn_out + sizes.routed;
-  const double gradients = sizes.tokens * (sizes.query + 2 * sizes.key) + sizes.ffn_in +
+  const double inputs = 2 * sizes.residual * sizes.hidden + sizes.tokens * sizes.output +
+                        sizes.ffn_out + sizes.routed;
+  const double gradients = sizes.tokens * (sizes.query + sizes.key + sizes.values) + sizes.ffn_in +
                            2 * sizes.residual * sizes.hidden;
   block.pending = sizes.linear * inputs + sizes.element * gradients;
   return block;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -79,23 +80,30 @@ double Apart(double a, double b) {
   return a > b ? a / b : b / a;
 }
 
-// The two measured sizes that `bytes` lies between, among as many ranks as are nearest to `ranks`;
-// one of them null beyond the ends, both where nothing was measured.
+// The two measured sizes that `bytes` lies between, over as many nodes, and of these among as many
+// ranks, as are nearest to the group's; one of them null beyond the ends, both where nothing was
+// measured: inside a node says nothing of what crosses its border, nor the other way round.
 struct Neighbours {
   const CollectivePoint* below = nullptr;
   const CollectivePoint* above = nullptr;
 };
 
-Neighbours NeighboursOf(const Machine& machine, Collective collective, double ranks, double bytes) {
+Neighbours NeighboursOf(const Machine& machine, Collective collective, const PricedGroup& group,
+                        double bytes) {
   Neighbours found;
   if (machine.collectives == nullptr) return found;
-  int nearest = 0;
+  const double nodes = Crosses(group) ? std::ceil(group.ranks / group.per_node) : 1;
+  const CollectivePoint* nearest = nullptr;
+  const auto away = [&](const CollectivePoint& point) {
+    return std::pair(Apart(nodes, point.nodes), Apart(group.ranks, point.ranks));
+  };
   for (const CollectivePoint& point : *machine.collectives) {
-    if (point.collective != collective) continue;
-    if (nearest == 0 || Apart(ranks, point.ranks) < Apart(ranks, nearest)) nearest = point.ranks;
+    if (point.collective != collective || (point.nodes > 1) != Crosses(group)) continue;
+    if (nearest == nullptr || away(point) < away(*nearest)) nearest = &point;
   }
   for (const CollectivePoint& point : *machine.collectives) {
-    if (point.collective != collective || point.ranks != nearest) continue;
+    if (nearest == nullptr || point.collective != collective) continue;
+    if (point.ranks != nearest->ranks || point.nodes != nearest->nodes) continue;
     const bool is_below = static_cast<double>(point.bytes) < bytes;
     const CollectivePoint*& place = is_below ? found.below : found.above;
     if (place == nullptr || (point.bytes > place->bytes) == is_below) place = &point;
@@ -103,20 +111,20 @@ Neighbours NeighboursOf(const Machine& machine, Collective collective, double ra
   return found;
 }
 
-// Inside a node by what was measured, if it was, else by the model: measured seconds on a straight
-// line of logarithms between two sizes, by the model's growth beyond them and to other numbers of
-// ranks.
+// By what was measured, if it was, else by the model: measured seconds on a straight line of
+// logarithms between two sizes, by the model's growth beyond them and to other numbers of ranks and
+// nodes.
 double Seconds(const Machine& machine, Collective collective, const PricedGroup& group,
                double bytes, Model model) {
   const double modelled_s = model(machine, group, bytes);
-  if (Crosses(group) || bytes <= 0) return modelled_s;
-  const auto [below, above] = NeighboursOf(machine, collective, group.ranks, bytes);
+  if (bytes <= 0) return modelled_s;
+  const auto [below, above] = NeighboursOf(machine, collective, group, bytes);
   const CollectivePoint* point = above != nullptr ? above : below;
   if (point == nullptr) return modelled_s;
   const auto point_bytes = static_cast<double>(point->bytes);
   const auto ranks = static_cast<double>(point->ranks);
   const auto modelled = [&](double size) {
-    return model(machine, {.ranks = ranks, .per_node = ranks}, size);
+    return model(machine, {.ranks = ranks, .per_node = ranks / point->nodes}, size);
   };
   double seconds = point->seconds;
   if (below == nullptr || above == nullptr) {

@@ -26,7 +26,7 @@ double Pieces(const TimeHabits& habits, double blocks, double bytes) {
 
 // Counts the parameters of a head with a table of its own, the final norm included.
 double HeadParameters(const Question& question, const Layout& layout) {
-  const double norm = question.model.family == ModelFamily::kGpt2 ? 2 : 1;
+  const double norm = question.model.has_layer_norms() ? 2 : 1;
   return (LocalVocabulary(question, layout) + norm) *
          static_cast<double>(question.model.hidden_size);
 }
@@ -62,7 +62,8 @@ DataComm::DataComm(const Question& question, const Machine& machine, const Layou
       .machine = machine,
       .layout = layout,
       .share = share,
-      .blocks = static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage)),
+      .blocks = std::max(
+          1.0, static_cast<double>(StageBlockCount(layout, question.model.num_blocks, stage))),
       .data = GroupOf(machine, layout.data_group(), layout.tp, world),
       .shard = GroupOf(machine, owners, layout.tp, world),
       .across = GroupOf(machine, layout.data_group() / owners, layout.tp * owners, world)};
@@ -106,7 +107,7 @@ void DataComm::TakeBuckets(const Axis& axis, int stage) {
   const StageParameters& own = axis.share.own;
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
   blocks_ = static_cast<double>(counts.blocks);
-  last_share_ = 1 / blocks_;
+  last_share_ = 1 / std::max(1.0, blocks_);
   block_ = MovesOf(axis, block.all(), block.all());
   pass_gather_s_ = block_.gather_s;
   pass_scatter_s_ = block_.scatter_s;
@@ -193,7 +194,7 @@ double DataComm::Exposed(double comm_s, double window_s, double last_share) cons
 ActionSeconds DataComm::WaitsOfOne(const Layout& layout, const Turns& turns,
                                    const ActionSeconds& passes, bool last) const {
   const bool halves = SplitsBackward(layout);
-  const double window = reduce_window_ / blocks_;
+  const double window = reduce_window_ / std::max(1.0, blocks_);
   const double weights_s = halves ? passes.weight_gradient_s : 0;
   const double forward_window_s = window * passes.forward_s;
   const double backward_window_s = window * (passes.backward_s - weights_s);

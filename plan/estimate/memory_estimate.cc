@@ -1,10 +1,14 @@
 #include "plan/estimate/memory_estimate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 #include "plan/errors.h"
 #include "plan/estimate/activation_bytes.h"
+#include "plan/estimate/block_share.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/memory/attention_scratch.h"
 #include "plan/schedule/schedule.h"
@@ -45,9 +49,28 @@ struct StageActivations {
   }
 };
 
+// One block's bytes; where a stage has blocks of both kinds, what they keep in the mean, and what
+// backward needs for one with experts.
+BlockFootprint MeanBlockBytes(const Question& question, const Layout& layout, int stage) {
+  const ModelShape& model = question.model;
+  const Recompute recompute = layout.recompute_of(stage);
+  const int64_t dense = StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
+  if (dense == 0) return BlockActivationBytes(question, layout, recompute);
+  Question without = question;
+  without.model = OfDenseBlocks(model);
+  const BlockFootprint of_dense = BlockActivationBytes(without, layout, recompute);
+  const int64_t all = StageBlockCount(layout, model.num_blocks, stage);
+  if (dense == all) return of_dense;
+  BlockFootprint block = BlockActivationBytes(question, layout, recompute);
+  const double share = static_cast<double>(dense) / static_cast<double>(all);
+  block.saved += share * (of_dense.saved - block.saved);
+  block.pending += share * (of_dense.pending - block.pending);
+  return block;
+}
+
 StageActivations StageActivationsOf(const Question& question, const Layout& layout, int stage) {
   StageActivations activations;
-  activations.block = BlockActivationBytes(question, layout, layout.recompute_of(stage));
+  activations.block = MeanBlockBytes(question, layout, stage);
   activations.held = InFlightOf(question, layout, stage);
   const double microbatches = std::max(1.0, activations.held.microbatches);
   if (stage == 0) {
@@ -110,10 +133,10 @@ StageParameters WholePlaces(const Question& question, const Layout& layout, int 
   };
   const double turns =
       (is_used(WholePlace::kEvenBlocks) ? 1 : 0) + (is_used(WholePlace::kOddBlocks) ? 1 : 0);
-  const StageParameters block = BlockParameters(question, layout);
+  const StageParameters block = MeanBlockParameters(question, layout, stage);
   StageParameters whole;
   whole.linear = turns * block.linear;
-  whole.experts = layout.zero_ranks() > layout.ep ? turns * block.experts : 0;
+  whole.experts = layout.expert_ranks(layout.zero_ranks()) > 1 ? turns * block.experts : 0;
   whole.vectors = turns * block.vectors;
   whole.adapters = turns * block.adapters;
   if (!is_used(WholePlace::kEnds)) return whole;
@@ -164,11 +187,12 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   if (layout.cp > 1 && !habits.arena) {
     // A ring's two buffers for keys and values to come (arXiv:2310.01889, 3).
     const double key = std::max(static_cast<double>(model.num_kv_heads) / layout.tp, 1.0) *
-                       static_cast<double>(model.head_dim);
-    bytes += 2 * element * LocalTokens(question, layout) * 2 * key;
+                       static_cast<double>(model.head_dim + model.value_dim());
+    bytes += 2 * element * LocalTokens(question, layout) * key;
   }
+  // The dispatcher sends and gets at once, before ranks that share an expert gather what it got.
   if (layout.ep > 1) {
-    bytes += 2 * element * habits.expert_imbalance * LocalTokens(question, layout) *
+    bytes += 2 * element * model.expert_imbalance * LocalTokens(question, layout) *
              static_cast<double>(model.experts_per_token * model.hidden_size) / layout.tp;
   }
   return bytes;
@@ -198,14 +222,19 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   const double key = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0) *
                      static_cast<double>(model.head_dim);
   const auto hidden = static_cast<double>(model.hidden_size);
-  const double gated = model.family == ModelFamily::kGpt2 ? 1 : 2;
+  const double values = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0) *
+                        static_cast<double>(model.value_dim());
+  const double output = static_cast<double>(model.num_heads * model.value_dim()) / tp;
+  const double gated = model.is_gated() ? 2 : 1;
   const double ffn = model.num_experts > 0
-                         ? static_cast<double>(model.experts_per_token * model.expert_ffn_size)
+                         ? static_cast<double>(model.experts_per_token * model.expert_ffn_size +
+                                               model.shared_ffn_size)
                          : static_cast<double>(model.ffn_size);
   const double whole = layout.sequence_ranks() > 1 ? 2 : 1;  // all tokens of a residual
-  double bytes = element * tokens * (whole * hidden + gated * ffn / tp + 2 * query + 2 * key);
+  double bytes =
+      element * tokens * (whole * hidden + gated * ffn / tp + query + output + key + values);
   // Keys and values of whole sequences, and their gradients.
-  if (layout.cp > 1) bytes += 4 * element * tokens * layout.cp * key;
+  if (layout.cp > 1) bytes += 2 * element * tokens * layout.cp * (key + values);
   bytes += AttentionScratchBytes(question, layout);
   if (question.numerics.precision == Precision::kFp8) {
     const auto whole_of = [](double elements) { return static_cast<int64_t>(elements); };
@@ -239,6 +268,7 @@ double StagingBytes(const Question& question, const Layout& layout, int stage) {
 double WorkspaceBytes(const Question& question, const Layout& layout, int stage) {
   const MemoryHabits& habits = question.engine.memory;
   double bytes = habits.workspace_bytes;
+  if (question.model.num_experts > 0) bytes += habits.grouped_workspace_bytes;
   const auto positions = static_cast<double>(question.batch.seq_len);
   const auto sequences = static_cast<double>(layout.micro_batch_size);
   if (habits.loader_mask) bytes += sequences * positions * positions;
@@ -252,11 +282,40 @@ double WorkspaceBytes(const Question& question, const Layout& layout, int stage)
   return bytes;
 }
 
-// One block's weight gradients, held for automatic differentiation to hand on.
-double PlaceholderBytes(const Question& question, const Layout& layout) {
+// Weight gradients held for automatic differentiation to hand on, one for each shape: linear layers
+// of all blocks share them, and so do experts (transformer_engine/pytorch/module/base.py,
+// get_dummy_wgrad).
+double PlaceholderBytes(const Question& question, const Layout& layout, int stage) {
   if (!question.engine.memory.keeps_placeholder_gradients) return 0;
-  const StageParameters block = BlockParameters(question, layout);
-  return ActivationBytes(question.numerics.precision) * (block.linear + block.experts);
+  const ModelShape& model = question.model;
+  std::array<std::pair<double, double>, 16> shapes;  // [out, in]
+  size_t count = 0;
+  const auto add = [&](double out, double in) {
+    const std::pair<double, double> shape(out, in);
+    const auto end = shapes.begin() + static_cast<std::ptrdiff_t>(count);
+    if (out > 0 && in > 0 && std::find(shapes.begin(), end, shape) == end) shapes[count++] = shape;
+  };
+  const auto add_block = [&](const BlockShare& share) {
+    if (share.kv_rank > 0) {
+      add(share.query_rank, share.width);
+      add(share.query, share.query_rank > 0 ? share.query_rank : share.width);
+      add(share.kv_down, share.width);
+      add(share.kv_up, share.kv_rank);
+    } else {
+      add(share.query + 2 * share.key_value, share.width);
+    }
+    add(share.width, share.value);
+    add(share.up, share.width);
+    add(share.width, share.inner);
+    add(share.expert_up, share.width);
+    add(share.width, share.expert_inner);
+  };
+  const int64_t dense = StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
+  if (dense < StageBlockCount(layout, model.num_blocks, stage)) add_block(ShareOf(model, layout));
+  if (dense > 0) add_block(ShareOf(OfDenseBlocks(model), layout));
+  double elements = 0;
+  for (size_t i = 0; i < count; ++i) elements += shapes[i].first * shapes[i].second;
+  return ActivationBytes(question.numerics.precision) * elements;
 }
 
 void SetStates(const StateBytes& states, MemoryEstimate& estimate) {
@@ -287,7 +346,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
     held += activations.held.microbatches * boundary;
     const HeadActivations head = HeadActivationBytes(question, layout);
     const double statistics =
-        4 * LocalTokens(question, layout) * (question.model.family == ModelFamily::kGpt2 ? 5 : 4);
+        4 * LocalTokens(question, layout) * (question.model.has_layer_norms() ? 5 : 4);
     estimate[MemoryTerm::kHead] = Bytes(head.logits + head.saved + statistics);
   }
   estimate[MemoryTerm::kActivations] = Bytes(held);
@@ -342,7 +401,7 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
     estimate[MemoryTerm::kActivations] = Bytes(fullest.activations);
     estimate[MemoryTerm::kHead] = Bytes(fullest.head);
     estimate[MemoryTerm::kTransients] =
-        Bytes(fullest.transients + PlaceholderBytes(question, layout));
+        Bytes(fullest.transients + PlaceholderBytes(question, layout, stage));
   }
   estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout, stage));
   estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout, stage));
@@ -388,7 +447,8 @@ int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int st
   const double tensors = layout.virtual_stages > 1
                              ? habits.resting_chunk_tensors * layout.virtual_stages
                              : habits.boundary_tensors;
-  double workspace = habits.workspace_bytes;
+  double workspace = habits.workspace_bytes +
+                     (question.model.num_experts > 0 ? habits.grouped_workspace_bytes : 0);
   if (habits.keeps_score_buffer && !habits.fused_attention) {
     MemoryHabits without_mask = habits;
     without_mask.loader_mask = false;
@@ -397,7 +457,7 @@ int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int st
     workspace = WorkspaceBytes(same, layout, stage);
   }
   return Bytes(states.resting() + BoundaryTensorBytes(question, layout, tensors) + workspace +
-               PlaceholderBytes(question, layout) + ContextBytes(question));
+               PlaceholderBytes(question, layout, stage) + ContextBytes(question));
 }
 
 int64_t GuardBytes(const Question& question, const MemoryEstimate& estimate) {

@@ -8,9 +8,14 @@ namespace weft {
 double ModelFlopsPerToken(const Question& question) {
   const ModelShape& model = question.model;
   const auto blocks = static_cast<double>(model.num_blocks);
-  const auto query = static_cast<double>(model.num_heads * model.head_dim);
-  const double forward =
-      blocks * BlockForwardFlopsPerToken(model, /*seq_len=*/0) + HeadForwardFlopsPerToken(model);
+  const auto dense = static_cast<double>(model.num_dense_blocks);
+  const auto query =
+      static_cast<double>(model.num_heads * (model.head_dim + model.value_dim())) / 2;
+  double forward = (blocks - dense) * BlockForwardFlopsPerToken(model, /*seq_len=*/0) +
+                   HeadForwardFlopsPerToken(model);
+  if (dense > 0) {
+    forward += dense * BlockForwardFlopsPerToken(OfDenseBlocks(model), /*seq_len=*/0);
+  }
   const double passes = question.adapters ? 2 : 3;  // the weights' gradients are a third
   return passes * forward + 12 * blocks * query * static_cast<double>(question.batch.seq_len);
 }

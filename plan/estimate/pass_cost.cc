@@ -17,8 +17,6 @@ namespace {
 // Flash attention's backward pass: 2.5 times the work of the forward pass, at less of its rate
 // (arXiv:2307.08691, 4.1).
 constexpr double kFusedBackwardWork = 2.5 / 0.85;
-// A rank's experts get more than their share of the tokens.
-constexpr double kExpertImbalance = 1.1;
 
 // Everything that passes ask about one layout.
 struct Pass {
@@ -33,7 +31,8 @@ struct Pass {
         tokens(static_cast<double>(cut.micro_batch_size) * sequence / cut.cp),
         rows(cut.sequence_parallel ? tokens / cut.tp : tokens),
         tensor_group(GroupOf(machine, cut.tp, 1, cut.world_size())),
-        gated(asked.model.family != ModelFamily::kGpt2),
+        gated(asked.model.is_gated()),
+        biased(asked.model.family == ModelFamily::kGpt2),
         fused(machine.gpu && habits.fused_attention),
         casts_to_fp8(asked.numerics.precision == Precision::kFp8 && habits.casts_operands_to_fp8) {
     if (!casts_to_fp8) {
@@ -44,6 +43,10 @@ struct Pass {
     in_16_bits = MachineOf(asked, Precision::kBf16);
   }
 
+  // Tokens whose router and low ranks a rank computes, which tp does not cut: those of its part of
+  // the sequence, as engines with experts share sequences wherever they share heads. The products
+  // of a block are then the same whichever way sequence_parallel goes.
+  double own_tokens() const { return tokens / layout.tp; }
   double wide_bytes() const { return machine.element_bytes * tokens * share.width; }
 
   const Question& question;
@@ -56,7 +59,7 @@ struct Pass {
   double tokens;    // of a microbatch on one rank
   double rows;      // tokens that its norms and residuals see
   PricedGroup tensor_group;
-  bool gated, fused;
+  bool gated, biased, fused;
   // Not all products are in 8 bits: which are, and the machine for the others.
   bool casts_to_fp8;
   Fp8Layers fp8;
@@ -79,20 +82,42 @@ LinearSeconds& operator+=(LinearSeconds& sum, const LinearSeconds& other) {
   return sum;
 }
 
+// Queries, keys and values through low ranks.
+LinearSeconds LatentMatmuls(const Pass& pass) {
+  const BlockShare& share = pass.share;
+  const Machine& machine = pass.of_product(pass.fp8.query);
+  LinearSeconds sum;
+  if (share.query_rank > 0) {
+    sum += LinearLayer(machine, pass.own_tokens(), share.query_rank, share.width);
+    sum += LinearLayer(machine, pass.tokens, share.query, share.query_rank);
+  } else {
+    sum += LinearLayer(machine, pass.tokens, share.query, share.width);
+  }
+  sum += LinearLayer(machine, pass.own_tokens(), share.kv_down, share.width);
+  sum += LinearLayer(machine, pass.tokens, share.kv_up, share.kv_rank);
+  return sum;
+}
+
 LinearSeconds BlockMatmuls(const Pass& pass) {
   const BlockShare& share = pass.share;
   const Machine& machine = pass.machine;
   const double tokens = pass.tokens;
   const Machine& attention = pass.of_product(pass.fp8.query);
   const Machine& mlp = pass.of_product(pass.fp8.mlp);
-  LinearSeconds sum =
-      LinearLayer(attention, tokens, share.query + 2 * share.key_value, share.width);
-  sum += LinearLayer(attention, tokens, share.width, share.query);
-  sum += LinearLayer(mlp, tokens, share.up, share.width);
-  sum += LinearLayer(mlp, tokens, share.width, share.inner);
+  LinearSeconds sum;
+  if (share.kv_rank > 0) {
+    sum = LatentMatmuls(pass);
+  } else {
+    sum = LinearLayer(attention, tokens, share.query + 2 * share.key_value, share.width);
+  }
+  sum += LinearLayer(attention, tokens, share.width, share.value);
+  if (share.inner > 0) {
+    sum += LinearLayer(mlp, tokens, share.up, share.width);
+    sum += LinearLayer(mlp, tokens, share.width, share.inner);
+  }
   if (share.experts > 0) {
-    sum += LinearLayer(machine, tokens, share.experts * pass.layout.ep, share.width);
-    const double routed = kExpertImbalance * tokens * share.top_k / share.experts;
+    sum += LinearLayer(machine, pass.own_tokens(), share.experts * pass.layout.ep, share.width);
+    const double routed = tokens * share.copies / share.experts;
     LinearSeconds expert = LinearLayer(machine, routed, share.expert_up, share.width);
     expert += LinearLayer(machine, routed, share.width, share.expert_inner);
     sum.forward_s += share.experts * expert.forward_s;
@@ -116,7 +141,7 @@ struct PartlyHidden {
 BothPasses AttentionCore(const Pass& pass) {
   const Machine& machine = pass.machine;
   const MatmulHabits& matmul = pass.habits.matmul;
-  const double all_pairs = 4 * pass.tokens * pass.sequence * pass.share.query;
+  const double all_pairs = 2 * pass.tokens * pass.sequence * (pass.share.query + pass.share.value);
   const auto head_dim = static_cast<double>(pass.question.model.head_dim);
   const bool odd = machine.gpu && pass.question.model.head_dim % 8 != 0;
   const double odd_rate = odd ? matmul.odd_size_rate : 1;
@@ -156,17 +181,22 @@ struct BlockElements {
 
 BlockElements ElementsOf(const Pass& pass) {
   const BlockShare& share = pass.share;
-  const double qkv = share.query + 2 * share.key_value;
-  const double routed = share.top_k * kExpertImbalance;
+  const double qkv = share.attended();
+  const double routed = share.copies;
   const double inner = share.inner + routed * share.expert_inner;
   const double norms = 2 * 2 * share.width;      // read x, write y
   const double residuals = 2 * 3 * share.width;  // read both, write the sum
-  const double biases = pass.gated ? 0 : 2 * (qkv + inner);
-  const double wide_biases = pass.gated ? 0 : 2 * 2 * share.width;
+  const double biases = pass.biased ? 2 * (qkv + inner) : 0;
+  const double wide_biases = pass.biased ? 2 * 2 * share.width : 0;
   const double activation = pass.gated ? 3 * inner : 2 * inner;
   const double routing = 2 * 2 * routed * share.width;  // to the experts' order and back
-  return {.rows = pass.rows * (norms + residuals + wide_biases),
-          .inner = pass.tokens * (biases + activation + routing)};
+  // Norms over queries and keys; of latent attention over what they are made of, and the key with
+  // position put beside that without.
+  double attended = pass.question.model.qk_norms ? 2 * (share.query + share.key_value) : 0;
+  if (share.kv_rank > 0) attended += 2 * 2 * share.query;
+  const double ranks = 2 * (share.query_rank + share.kv_rank);
+  return {.rows = pass.rows * (norms + residuals + wide_biases + ranks),
+          .inner = pass.tokens * (biases + activation + routing + attended)};
 }
 
 // The time that they take, by what the engine's kernels fuse.
@@ -197,7 +227,7 @@ BothPasses FusedSeconds(const Pass& pass) {
   const double inner = pass.fp8.mlp ? 0 : share.inner;
   const double branches = (pass.fp8.query ? 0 : 1) + (pass.fp8.mlp ? 0 : 1);
   const double residuals = pass.layout.tp == 1 ? branches * 2 * share.width : 0;
-  if (pass.gated) return {seconds(pass.rows * residuals), 0};
+  if (!pass.biased) return {seconds(pass.rows * residuals), 0};
   const double wide_biases = pass.layout.tp == 1 ? branches * 2 * share.width : 0;
   const double biases = 2 * (query + 2 * key_value + inner);
   return {seconds(pass.rows * (residuals + wide_biases) + pass.tokens * (biases + inner)),
@@ -213,9 +243,15 @@ double DequantizeSeconds(const Pass& pass) {
   const double packed_bytes = FrozenBytes(format);
   constexpr double kWideBytes = 2;
   const BlockShare& share = pass.share;
+  double attention = share.width * (2 * share.query + 2 * share.key_value);
+  if (share.kv_rank > 0) {
+    const double query = share.query_rank > 0 ? share.query_rank * (share.width + share.query)
+                                              : share.width * share.query;
+    attention = query + share.width * (share.kv_down + share.value) + share.kv_rank * share.kv_up;
+  }
   const double weights =
-      share.width * (2 * share.query + 2 * share.key_value + share.up + share.inner +
-                     share.experts * (share.expert_up + share.expert_inner));
+      attention + share.width * (share.up + share.inner +
+                                 share.experts * (share.expert_up + share.expert_inner));
   return StreamingSeconds(pass.machine, weights * (packed_bytes + kWideBytes));
 }
 
@@ -280,7 +316,22 @@ BothPasses TensorComm(const Pass& pass) {
   }
   const double gather_s = AllGatherSeconds(pass.machine, pass.tensor_group, bytes);
   const double scatter_s = ReduceScatterSeconds(pass.machine, pass.tensor_group, bytes);
-  return {2 * gather_s + 2 * scatter_s, 4 * gather_s + 2 * scatter_s};
+  // Attention, and the feed-forward that all tokens pass.
+  const double parts = pass.share.experts > 0 && pass.share.inner == 0 ? 1 : 2;
+  BothPasses both = {parts * gather_s + parts * scatter_s,
+                     2 * parts * gather_s + parts * scatter_s};
+  const int etp = pass.layout.expert_tp();
+  if (pass.share.experts > 0 && etp > 1) {
+    // Experts that several ranks share: what each was sent is gathered among them, and kept whole.
+    const PricedGroup group = GroupOf(pass.machine, etp, 1, pass.layout.world_size());
+    const double routed =
+        pass.machine.element_bytes * pass.tokens * pass.share.copies * pass.share.width;
+    const double pair_s = AllGatherSeconds(pass.machine, group, routed) +
+                          ReduceScatterSeconds(pass.machine, group, routed);
+    both.forward_s += pair_s;
+    both.backward_s += pair_s;
+  }
+  return both;
 }
 
 // Keys and values of whole sequences, before attention. By rank they lie in other order than by
@@ -302,7 +353,9 @@ PartlyHidden ContextComm(const Pass& pass, const BothPasses& attention) {
   const int cp = pass.layout.cp;
   if (cp == 1) return {};
   if (pass.habits.gathers_keys) return {.exposed = GatheredContext(pass), .hidden = {}};
-  const double bytes = pass.machine.element_bytes * pass.tokens * 2 * pass.share.key_value;
+  const BlockShare& share_of = pass.share;
+  const double kv = share_of.kv_rank > 0 ? share_of.query + share_of.value : 2 * share_of.key_value;
+  const double bytes = pass.machine.element_bytes * pass.tokens * kv;
   const int world = pass.layout.world_size();
   const double hop_s = SendSeconds(pass.machine, pass.layout.tp * cp, world, bytes);
   const double hops = cp - 1;
@@ -314,14 +367,16 @@ PartlyHidden ContextComm(const Pass& pass, const BothPasses& attention) {
           .hidden = hidden};
 }
 
-// Tokens to their experts and back, over the ep ranks of the data axis.
+// Tokens to their experts and back, over ep ranks: neighbours but for the etp that share an expert
+// (Megatron-Core's order of expert ranks, tp-ep-dp). Each sends its own tokens.
 double ExpertCommSeconds(const Pass& pass) {
-  if (pass.layout.ep == 1 || pass.share.experts <= 0) return 0;
-  const PricedGroup group = GroupOf(pass.machine, pass.layout.ep, pass.layout.tp * pass.layout.cp,
-                                    pass.layout.world_size());
-  const double bytes = pass.machine.element_bytes * pass.tokens * pass.share.top_k *
-                       pass.share.width * kExpertImbalance /
-                       (pass.layout.sequence_parallel ? pass.layout.tp : 1);
+  const Layout& layout = pass.layout;
+  if (layout.ep == 1 || pass.share.experts <= 0) return 0;
+  const int etp = layout.expert_tp();
+  const PricedGroup group = GroupOf(pass.machine, layout.ep, etp, layout.world_size());
+  const bool own_tokens = layout.sequence_parallel || etp < layout.tp;
+  const double bytes = pass.machine.element_bytes * pass.tokens * pass.share.copies *
+                       pass.share.width / (own_tokens ? etp : 1);
   return 2 * AllToAllSeconds(pass.machine, group, bytes);
 }
 

@@ -10,13 +10,16 @@ namespace {
 // published step times: tiers A and B of vTrain, bigscience, dgxc, Megatron-Bridge, Megatron-LM,
 // SimuMax, InternEvo, llm-foundry, torchtitan and, up to 16 GPUs, nanotron. Each row is predicted
 // by constants that were fitted without its model shape.
-constexpr std::array<ErrorRow, 9> kRows = {{
+constexpr std::array<ErrorRow, 12> kRows = {{
     {"megatron", 1, 8, 24, 0.819, 0.945, 1.081},
     {"megatron", 9, 64, 30, 0.947, 0.980, 1.036},
     {"megatron", 65, 512, 36, 0.919, 0.971, 1.024},
     {"megatron", 513, kNoEnd, 20, 0.903, 0.970, 1.007},
     {"megatron-deepspeed", 1, 8, 1443, 0.916, 1.001, 1.097},
     {"megatron-deepspeed", 9, kNoEnd, 124, 0.860, 0.946, 1.013},
+    {"pytorch-fsdp", 1, 8, 132, 0.939, 1.001, 1.070},
+    {"pytorch-fsdp", 9, 64, 36, 0.955, 1.018, 1.087},
+    {"pytorch-fsdp", 65, kNoEnd, 20, 0.902, 1.010, 1.052},
     {"pytorch-eager", 1, 8, 57, 0.908, 0.982, 1.169},
     {"pytorch-eager", 9, 64, 111, 0.905, 1.003, 1.178},
     {"pytorch-eager", 65, kNoEnd, 30, 0.859, 0.930, 1.008},

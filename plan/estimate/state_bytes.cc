@@ -15,27 +15,50 @@ struct Widths {
   double hidden = 0;  // D
   double query = 0;   // H * E of this rank
   double key = 0;     // K * E of this rank: with fewer kv heads than tp, each is held by several
-  double ffn = 0;     // F of this rank
+  double value = 0;   // what goes into the last layer of attention: H times a value's size
+  double ffn = 0;     // F of this rank, of all that every token passes
   double expert = 0;  // F of one expert, of this rank
   double gated = 1;   // matrices into the feed-forward
   double local_experts = 0;
+  // Latent attention has these whole on each rank, but for `up`, which keys and values are made
+  // into.
+  double query_rank = 0, kv_rank = 0, rope = 0, up = 0;
 };
 
-Widths WidthsOf(const ModelShape& model, double tp, int ep) {
+Widths WidthsOf(const ModelShape& model, double tp, double expert_tp, int ep) {
+  const auto heads = static_cast<double>(model.num_heads) / tp;
   const auto head_dim = static_cast<double>(model.head_dim);
-  const bool gated = model.family != ModelFamily::kGpt2;
   Widths widths;
   widths.hidden = static_cast<double>(model.hidden_size);
   widths.query = static_cast<double>(model.num_heads) * head_dim / tp;
   widths.key = std::max(static_cast<double>(model.num_kv_heads) / tp, 1.0) * head_dim;
-  widths.gated = gated ? 2 : 1;
+  widths.value = heads * static_cast<double>(model.value_dim());
+  widths.gated = model.is_gated() ? 2 : 1;
   if (model.num_experts > 0) {
-    widths.expert = static_cast<double>(model.expert_ffn_size) / tp;
+    widths.ffn = static_cast<double>(model.shared_ffn_size) / tp;
+    widths.expert = static_cast<double>(model.expert_ffn_size) / expert_tp;
     widths.local_experts = std::ceil(static_cast<double>(model.num_experts) / ep);
   } else {
     widths.ffn = static_cast<double>(model.ffn_size) / tp;
   }
+  if (model.is_latent()) {
+    const LatentAttention& latent = model.latent;
+    widths.query_rank = static_cast<double>(latent.query_rank);
+    widths.kv_rank = static_cast<double>(latent.kv_rank);
+    widths.rope = static_cast<double>(latent.rope_dim);
+    widths.up = heads * static_cast<double>(latent.nope_dim + latent.value_dim);
+  }
   return widths;
+}
+
+// Weights of attention's linear layers.
+double AttentionWeights(const Widths& widths) {
+  const double hidden = widths.hidden;
+  if (widths.kv_rank == 0) return 2 * hidden * (widths.query + widths.key);
+  const double query =
+      widths.query_rank > 0 ? widths.query_rank * (hidden + widths.query) : hidden * widths.query;
+  return query + hidden * (widths.kv_rank + widths.rope) + widths.kv_rank * widths.up +
+         widths.value * hidden;
 }
 
 // One trained adapter pair beside a [out, in] weight: A [r, in] and B [out, r]. The side that
@@ -65,8 +88,12 @@ double AdaptersOfBlock(const LowRankAdapters& adapters, const Widths& widths) {
 // Counts rows and columns of a block's matrices, whole ones: `widths` are those of tp 1.
 double RowsAndColumns(const Widths& widths) {
   const double hidden = widths.hidden;
-  const double attention =
-      2 * (hidden + widths.query) + 2 * (hidden + widths.key);  // q and o; k and v
+  double attention = 2 * (hidden + widths.query) + 2 * (hidden + widths.key);  // q and o; k and v
+  if (widths.kv_rank > 0) {
+    const double rank = widths.query_rank;
+    attention = hidden + widths.query + (rank > 0 ? 2 * rank : 0) + hidden + widths.kv_rank +
+                widths.rope + widths.kv_rank + widths.up + hidden + widths.value;
+  }
   const double matrices = widths.gated + 1;
   const double ffn = widths.ffn > 0 ? matrices * (hidden + widths.ffn) : 0;
   return attention + ffn + widths.local_experts * matrices * (hidden + widths.expert);
@@ -74,7 +101,10 @@ double RowsAndColumns(const Widths& widths) {
 
 double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
   const bool gpt2 = model.family == ModelFamily::kGpt2;
-  double count = (gpt2 ? 4 : 2) * widths.hidden;
+  double count = (model.has_layer_norms() ? 4 : 2) * widths.hidden;
+  if (model.qk_norms) count += 2 * static_cast<double>(model.head_dim);
+  count += widths.query_rank + widths.kv_rank;  // their norms
+  if (model.shared_expert_gate) count += widths.hidden;
   if (gpt2) count += widths.query + 2 * widths.key + widths.ffn + 2 * widths.hidden;
   if (!gpt2 && model.attention_bias) count += widths.query + 2 * widths.key + widths.hidden;
   return count + static_cast<double>(model.num_experts) * widths.hidden;  // the router
@@ -180,19 +210,59 @@ double LocalVocabulary(const Question& question, const Layout& layout) {
   return std::ceil(vocabulary / (multiple * layout.tp)) * multiple;
 }
 
-StageParameters BlockParameters(const Question& question, const Layout& layout) {
-  const ModelShape& model = question.model;
-  const Widths widths = WidthsOf(model, layout.tp, layout.ep);
-  const Widths whole = WidthsOf(model, /*tp=*/1, layout.ep);
+namespace {
+
+StageParameters ParametersOfBlock(const Question& question, const ModelShape& model,
+                                  const Layout& layout) {
+  const Widths widths = WidthsOf(model, layout.tp, layout.expert_tp(), layout.ep);
+  const Widths whole = WidthsOf(model, /*tp=*/1, /*expert_tp=*/1, layout.ep);
   const double matrices = widths.gated + 1;
   StageParameters block;
-  block.linear =
-      2 * widths.hidden * (widths.query + widths.key) + matrices * widths.hidden * widths.ffn;
+  block.linear = AttentionWeights(widths) + matrices * widths.hidden * widths.ffn;
   block.experts = widths.local_experts * matrices * widths.hidden * widths.expert;
   block.vectors = VectorsOfBlock(model, widths);
   if (question.adapters) block.adapters = AdaptersOfBlock(*question.adapters, widths);
   block.rows_and_columns = RowsAndColumns(whole) + VectorsOfBlock(model, whole);
   return block;
+}
+
+void AddBlocks(double count, const StageParameters& block, StageParameters& sum) {
+  sum.linear += count * block.linear;
+  sum.experts += count * block.experts;
+  sum.vectors += count * block.vectors;
+  sum.adapters += count * block.adapters;
+  sum.rows_and_columns += count * block.rows_and_columns;
+}
+
+// All blocks of a stage.
+StageParameters BlocksOfStage(const Question& question, const Layout& layout, int stage) {
+  const ModelShape& model = question.model;
+  const int64_t all = StageBlockCount(layout, model.num_blocks, stage);
+  const int64_t dense =
+      model.num_dense_blocks == 0
+          ? 0
+          : StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
+  StageParameters blocks;
+  AddBlocks(static_cast<double>(all - dense), ParametersOfBlock(question, model, layout), blocks);
+  if (dense > 0) {
+    AddBlocks(static_cast<double>(dense), ParametersOfBlock(question, OfDenseBlocks(model), layout),
+              blocks);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+StageParameters BlockParameters(const Question& question, const Layout& layout) {
+  return ParametersOfBlock(question, question.model, layout);
+}
+
+StageParameters MeanBlockParameters(const Question& question, const Layout& layout, int stage) {
+  const int64_t count = StageBlockCount(layout, question.model.num_blocks, stage);
+  if (question.model.num_dense_blocks == 0 || count == 0) return BlockParameters(question, layout);
+  StageParameters mean;
+  AddBlocks(1 / static_cast<double>(count), BlocksOfStage(question, layout, stage), mean);
+  return mean;
 }
 
 BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int stage) {
@@ -205,18 +275,12 @@ BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int 
 
 StageParameters ParametersOf(const Question& question, const Layout& layout, int stage) {
   const ModelShape& model = question.model;
-  const StageParameters block = BlockParameters(question, layout);
-  const auto blocks = static_cast<double>(StageBlockCount(layout, model.num_blocks, stage));
   const auto hidden = static_cast<double>(model.hidden_size);
   const bool first = stage == 0;
   const bool last = stage == layout.pp - 1;
   const bool gpt2 = model.family == ModelFamily::kGpt2;
-  StageParameters parameters;
-  parameters.linear = blocks * block.linear;
-  parameters.experts = blocks * block.experts;
-  parameters.vectors = blocks * block.vectors;
-  parameters.adapters = blocks * block.adapters;
-  parameters.rows_and_columns = blocks * block.rows_and_columns;
+  StageParameters parameters = BlocksOfStage(question, layout, stage);
+  const double blocks_dense = parameters.dense();
   const double table = LocalVocabulary(question, layout);
   const auto add_table = [&](double rows, double whole_rows) {
     parameters.tables += rows * hidden;
@@ -229,7 +293,7 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
   // A tied table is held at both ends of the pipeline, once if they are the same stage.
   if (last && !(model.tied_embeddings && first)) add_table(table, vocabulary);
   if (last) {
-    const double norm = (gpt2 ? 2 : 1) * hidden;
+    const double norm = (model.has_layer_norms() ? 2 : 1) * hidden;
     parameters.vectors += norm;
     parameters.rows_and_columns += norm;
   }
@@ -237,17 +301,19 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
     return parameters;
   }
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
+  const StageParameters block = MeanBlockParameters(question, layout, stage);
   for (const WholePlace place : {WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
     if (counts.at(place) != 1) continue;
     parameters.whole_dense += block.dense();
     parameters.whole_experts += block.experts;
   }
-  if (counts.ends == 1) parameters.whole_dense += parameters.dense() - blocks * block.dense();
+  if (counts.ends == 1) parameters.whole_dense += parameters.dense() - blocks_dense;
   return parameters;
 }
 
 StageShare::StageShare(const Question& question, const Layout& layout, int stage)
-    : block(BlockParameters(question, layout)), own(ParametersOf(question, layout, stage)) {
+    : block(MeanBlockParameters(question, layout, stage)),
+      own(ParametersOf(question, layout, stage)) {
   own.whole_dense = own.whole_experts = 0;
 }
 
@@ -255,8 +321,8 @@ StateBytes StatesOf(const Question& question, const Layout& layout,
                     const StageParameters& parameters) {
   const auto ranks = static_cast<double>(layout.zero_ranks());
   const Cut dense = CutOver(layout.zero_stage, ranks);
-  // Experts are spread over ep ranks of the data group: the rest of it holds the same ones.
-  const Cut experts = CutOver(layout.zero_stage, std::max(1.0, ranks / layout.ep));
+  // Experts are spread over ep ranks: the rest hold the same ones.
+  const Cut experts = CutOver(layout.zero_stage, layout.expert_ranks(ranks));
   StateBytes states;
   if (question.adapters) {
     const double frozen = FrozenBytes(question.adapters->frozen);

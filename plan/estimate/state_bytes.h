@@ -25,8 +25,10 @@ struct StageParameters {
   double all() const { return dense() + experts; }
 };
 
-// One block's, its experts included.
+// One block's, its experts included where blocks have any.
 StageParameters BlockParameters(const Question& question, const Layout& layout);
+// The mean of a stage's blocks, where some are dense and others have experts.
+StageParameters MeanBlockParameters(const Question& question, const Layout& layout, int stage);
 // Which buckets an arena keeps the stage's parameters in.
 BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int stage);
 StageParameters ParametersOf(const Question& question, const Layout& layout, int stage);

@@ -99,7 +99,7 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   }
   // Each tp rank's norms have seen its own tokens: one sum each.
   if (layout.sequence_ranks() > 1 && question.engine.time.by_buckets) {
-    const double norms = model.family == ModelFamily::kGpt2 ? 4 : 2;  // with their biases
+    const double norms = model.has_layer_norms() ? 4 : 2;  // with their biases
     const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
     sum_s += norms * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * hidden);
   }
@@ -125,7 +125,8 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
   // Experts are spread over ep ranks of the data group: fewer hold the same ones.
   const double owners = layout.zero_stage > 0 ? layout.zero_ranks() : 1;
   const double experts = question.adapters ? 0 : own.experts;
-  const double updated = (trained - experts) / owners + experts / std::max(1.0, owners / layout.ep);
+  const double expert_owners = layout.zero_stage > 0 ? layout.expert_ranks(owners) : 1;
+  const double updated = (trained - experts) / owners + experts / expert_owners;
   after[TimeTerm::kOptimizer] =
       sharing * UpdateBytes(question) * updated / machine.memory_bytes_per_s;
   offloaded_update_s =
@@ -138,9 +139,17 @@ StageDuesTable::Key::Key(const Layout& layout, int64_t blocks, bool first, bool 
       num_blocks(blocks),
       stage((layout.zero_stage > 0 ? 4 : 0) | (first ? 2 : 0) | (last ? 1 : 0)) {}
 
+int64_t StageDuesTable::BlocksKey(const Layout& layout, int stage) const {
+  const ModelShape& model = question_.model;
+  const int64_t count = StageBlockCount(layout, model.num_blocks, stage);
+  if (model.num_dense_blocks == 0) return count;
+  constexpr int64_t kMoreThanBlocks = int64_t{1} << 20;
+  return count + kMoreThanBlocks *
+                     StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
+}
+
 const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
-  const Key key(layout, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
-                stage == layout.pp - 1);
+  const Key key(layout, BlocksKey(layout, stage), stage == 0, stage == layout.pp - 1);
   if (last_key_ != nullptr && *last_key_ == key) return *last_dues_;
   auto found = entries_.find(key);
   if (found == entries_.end()) {
@@ -159,8 +168,7 @@ absl::Span<const StageDues> StageDuesTable::OfWidths(const Layout& layout, int s
   own.zero_stage = 1;
   own.zero_hpz_partition_size = 1;
   own.sequence_parallel = false;
-  const Key key(own, StageBlockCount(layout, question_.model.num_blocks, stage), stage == 0,
-                stage == layout.pp - 1);
+  const Key key(own, BlocksKey(layout, stage), stage == 0, stage == layout.pp - 1);
   const auto found = by_width_.find(key);
   if (found != by_width_.end()) return found->second;
   if (by_width_.size() == kMostByWidth) by_width_.clear();

@@ -48,6 +48,8 @@ class StageDuesTable {
  private:
   static constexpr size_t kMostEntries = 1 << 14;
   static constexpr size_t kMostByWidth = 1 << 10;
+  // Says how many blocks the stage holds, and of which kinds.
+  int64_t BlocksKey(const Layout& layout, int stage) const;
   struct Key {
     Key(const Layout& layout, int64_t blocks, bool first, bool last);
     LayoutKey<&Layout::zero_stage, &Layout::pp_schedule, &Layout::virtual_stages,

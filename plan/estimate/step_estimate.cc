@@ -39,19 +39,25 @@ class Stages {
     const bool listed = !layout.layers_per_stage.empty();
     const bool waits = MovesInPasses(layout);
     int64_t before = 0;
+    int64_t dense_before = 0;
     for (int stage = 0; stage < layout.pp; ++stage) {
       const auto index = static_cast<size_t>(stage);
       const int64_t count = listed ? layout.layers_per_stage[index] : even.Of(stage);
+      const int64_t dense =
+          seconds.dense_blocks == 0
+              ? 0
+              : StageBlocksBefore(layout, question.model.num_blocks, stage, seconds.dense_blocks);
       ActionSeconds& own = stages[index];
       const bool inner = stage > 1 && stage < layout.pp - 1;
-      if (inner && count == before && !waits &&
+      if (inner && count == before && dense == dense_before && !waits &&
           layout.recompute_of(stage) == layout.recompute_of(stage - 1)) {
         own = stages[index - 1];
         continue;
       }
       before = count;
-      own =
-          seconds.Of(layout, stage, static_cast<double>(count), stage == 0, stage == layout.pp - 1);
+      dense_before = dense;
+      own = seconds.Of(layout, stage, static_cast<double>(count), dense, stage == 0,
+                       stage == layout.pp - 1);
       if (waits) {
         NetworkSeconds::Add(dues.Of(layout, stage).comm.PassWaits(layout, stage, own), own);
       }
@@ -124,15 +130,13 @@ absl::StatusOr<double> SimulatedSeconds(const Question& question, const Layout& 
   std::vector<ActionSeconds> chunks;
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
     for (int stage = 0; stage < layout.pp; ++stage) {
-      const auto count =
-          static_cast<double>(ChunkBlocks(layout, question.model.num_blocks, stage, chunk).size());
-      const bool first = stage == 0 && chunk == 0;
-      const bool last = stage == layout.pp - 1 && chunk == layout.virtual_stages - 1;
-      ActionSeconds& own = chunks.emplace_back(seconds.Of(layout, stage, count, first, last));
+      const int64_t num_blocks = question.model.num_blocks;
+      ActionSeconds& own = chunks.emplace_back(seconds.OfChunk(layout, num_blocks, stage, chunk));
       if (MovesInPasses(layout)) {
-        const int64_t num_blocks = question.model.num_blocks;
-        const double share =
-            count / static_cast<double>(StageBlockCount(layout, num_blocks, stage));
+        const auto count =
+            static_cast<double>(ChunkBlocks(layout, num_blocks, stage, chunk).size());
+        const int64_t all = StageBlockCount(layout, num_blocks, stage);
+        const double share = count / static_cast<double>(std::max<int64_t>(1, all));
         const ActionSeconds with = stages.all()[static_cast<size_t>(stage)];
         const ActionSeconds without = seconds.OfStage(layout, num_blocks, stage);
         own.forward_s += share * (with.forward_s - without.forward_s);
@@ -181,7 +185,14 @@ StepPasses Sum(const Question& question, const Layout& layout, NetworkPasses& ne
     passes.time += (factor * microbatches) * part.forward;
     passes.time += (factor * microbatches) * part.backward;
   };
-  add(blocks, network.Block(question, layout, layout.recompute_of(slowest)));
+  const int64_t dense =
+      StageBlocksBefore(layout, question.model.num_blocks, slowest, seconds.dense_blocks);
+  add(blocks - static_cast<double>(dense),
+      network.Block(question, layout, layout.recompute_of(slowest)));
+  if (dense > 0) {
+    add(static_cast<double>(dense),
+        network.DenseBlock(question, layout, layout.recompute_of(slowest)));
+  }
   if (slowest == 0) add(1, network.Embedding(question, layout));
   if (slowest == layout.pp - 1) add(1, network.Head(question, layout));
   const double busy_s = microbatches * CycleSeconds(stages.slowest_s());
@@ -229,12 +240,14 @@ absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layo
              WithSharedCores(layout, stages, makespans));
 }
 
-// Whether `stage` holds as much as the one before it. REQUIRES: layers_per_stage is not empty.
-bool IsLikeTheOneBefore(const Layout& layout, int stage) {
+// Whether `stage` holds as much as the one before it.
+bool IsLikeTheOneBefore(const ModelShape& model, const Layout& layout, int stage) {
   if (stage <= 1 || stage == layout.pp - 1) return false;
-  const auto index = static_cast<size_t>(stage);
-  return layout.layers_per_stage[index] == layout.layers_per_stage[index - 1] &&
-         layout.recompute_of(stage) == layout.recompute_of(stage - 1);
+  const auto same = [&](const auto& count) { return count(stage) == count(stage - 1); };
+  return same([&](int at) { return StageBlockCount(layout, model.num_blocks, at); }) &&
+         same([&](int at) { return layout.recompute_of(at); }) && same([&](int at) {
+           return StageBlocksBefore(layout, model.num_blocks, at, model.num_dense_blocks);
+         });
 }
 
 }  // namespace
@@ -256,16 +269,36 @@ const PassCost& NetworkPasses::Block(const Question& question, const Layout& lay
   return *block;
 }
 
+const PassCost& NetworkPasses::DenseBlock(const Question& question, const Layout& layout,
+                                          Recompute recompute) {
+  std::optional<PassCost>& block = dense_blocks_[static_cast<size_t>(recompute)];
+  if (block) return *block;
+  Question dense = question;
+  dense.model = OfDenseBlocks(question.model);
+  block = BlockPass(dense, layout, recompute);
+  return *block;
+}
+
 NetworkSeconds NetworkOf(const Question& question, const Layout& layout, NetworkPasses& network) {
   NetworkSeconds seconds;
   seconds.embedding = SecondsOf(network.Embedding(question, layout));
   seconds.head = SecondsOf(network.Head(question, layout));
+  seconds.dense_blocks = question.model.num_dense_blocks;
   std::array<bool, 3> known = {};  // by Recompute
   for (int stage = 0; stage < layout.pp; ++stage) {
     const Recompute recompute = layout.recompute_of(stage);
     const auto mode = static_cast<size_t>(recompute);
     if (!known[mode]) {
       seconds.blocks[mode] = SecondsOf(network.Block(question, layout, recompute));
+      if (seconds.dense_blocks > 0) {
+        const ActionSeconds dense = SecondsOf(network.DenseBlock(question, layout, recompute));
+        const ActionSeconds& own = seconds.blocks[mode];
+        seconds.dense_more[mode] = {
+            .forward_s = dense.forward_s - own.forward_s,
+            .backward_s = dense.backward_s - own.backward_s,
+            .transfer_s = 0,
+            .weight_gradient_s = dense.weight_gradient_s - own.weight_gradient_s};
+      }
     }
     known[mode] = true;
     if (layout.recompute_per_stage.empty()) break;
@@ -294,9 +327,10 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
   TermSeconds end = first_end;
   double end_s = end.total_s();
   for (int stage = 1; stage < layout.pp; ++stage) {
-    // No stage of an even split holds more than the first or the last.
-    if (layout.layers_per_stage.empty()) stage = layout.pp - 1;
-    if (IsLikeTheOneBefore(layout, stage)) continue;
+    // No stage of an even split holds more than the first or the last, if blocks are alike.
+    const bool alike = layout.layers_per_stage.empty() && question.model.num_dense_blocks == 0;
+    if (alike) stage = layout.pp - 1;
+    if (!alike && IsLikeTheOneBefore(question.model, layout, stage)) continue;
     const TermSeconds other = StageEnd(question, layout, stage, passes, dues);
     const double other_s = other.total_s();
     if (other_s > end_s) {

@@ -21,10 +21,13 @@ class NetworkPasses {
   const PassCost& Embedding(const Question& question, const Layout& layout);
   const PassCost& Head(const Question& question, const Layout& layout);
   const PassCost& Block(const Question& question, const Layout& layout, Recompute recompute);
+  // One of the model's first blocks, without experts. REQUIRES: it has such blocks.
+  const PassCost& DenseBlock(const Question& question, const Layout& layout, Recompute recompute);
 
  private:
   std::optional<PassCost> embedding_, head_;
-  std::array<std::optional<PassCost>, 3> blocks_;  // by Recompute
+  std::array<std::optional<PassCost>, 3> blocks_;        // by Recompute
+  std::array<std::optional<PassCost>, 3> dense_blocks_;  // by Recompute
 };
 
 // The passes of all microbatches: blocks, embedding and head of the slowest stage with what they

@@ -19,21 +19,9 @@ constexpr int kShownRounds = 3;  // microbatches shown, times stages
 constexpr int kMostStages = 64;  // rows of a picture
 
 ActionSeconds ChunkSeconds(const Question& question, const Layout& layout, int stage, int chunk) {
-  const PassCost block = BlockPass(question, layout, layout.recompute_of(stage));
-  const auto count =
-      static_cast<double>(ChunkBlocks(layout, question.model.num_blocks, stage, chunk).size());
-  ActionSeconds sum = {.forward_s = count * block.forward.total_s(),
-                       .backward_s = count * block.backward.total_s(),
-                       .transfer_s = 0,
-                       .weight_gradient_s = count * block.weight_gradient_s};
-  const auto add = [&](const PassCost& part) {
-    sum.forward_s += part.forward.total_s();
-    sum.backward_s += part.backward.total_s();
-    sum.weight_gradient_s += part.weight_gradient_s;
-  };
-  if (stage == 0 && chunk == 0) add(EmbeddingPass(question, layout));
-  if (stage == layout.pp - 1 && chunk == layout.virtual_stages - 1) add(HeadPass(question, layout));
-  return sum;
+  NetworkPasses network;
+  return NetworkOf(question, layout, network)
+      .OfChunk(layout, question.model.num_blocks, stage, chunk);
 }
 
 char Mark(const Action& action) {
@@ -62,6 +50,11 @@ absl::string_view ColourOf(const Action& action) {
 }  // namespace
 
 absl::StatusOr<SchedulePicture> DrawSchedule(const Question& question, const Layout& layout) {
+  if (layout.virtual_stages > 1 && layout.gradient_accumulation_steps % layout.pp != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no picture of interleaved_1f1b with ", layout.gradient_accumulation_steps,
+        " microbatches, which are not a multiple of parallelism.pp ", layout.pp, "; use one"));
+  }
   if (layout.pp > kMostStages) {
     return absl::InvalidArgumentError(absl::StrCat("parallelism.pp: ", layout.pp,
                                                    " stages are too many for a picture; at most ",

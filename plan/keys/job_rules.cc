@@ -266,6 +266,11 @@ void CheckLora(const JobSpec& job, SpecIssues& issues) {
   if (job.lora->lora_alpha == static_cast<double>(job.lora->r)) {
     std::erase_if(issues, [](const SpecIssue& issue) { return issue.key == "lora.lora_alpha"; });
   }
+  if (job.model.is_latent()) {
+    Add(issues, "lora.r",
+        absl::StrCat(job.lora->r, " with a model of kv_lora_rank ", job.model.latent.kv_rank,
+                     " is not supported yet; leave the section lora out"));
+  }
   constexpr absl::string_view kTargets = "lora.target_modules";
   const std::vector<std::string>& modules = job.lora->target_modules;
   if (modules.empty()) Add(issues, kTargets, "is empty; use e.g. [q_proj, v_proj]");
@@ -523,7 +528,9 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
     Add(issues, "lora.r",
         absl::StrCat(job.lora->r, " is not supported yet; leave the section lora out"));
   }
-  for (SpecIssue& issue : EngineIssues(job.model, LeastLayout(job))) {
+  Layout least = LeastLayout(job);
+  if (!job.layout.pp) least.gradient_accumulation_steps = least.pp;  // some pp divides them
+  for (SpecIssue& issue : EngineIssues(job.model, least)) {
     issues.push_back(std::move(issue));
   }
   return issues;

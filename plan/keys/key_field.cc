@@ -80,7 +80,8 @@ absl::Span<const ItemKey<CollectivePoint>> ItemKeys(const CollectivePoint&) {
       {"collective", [](CollectivePoint& point) -> KeyField { return &point.collective; }},
       {"ranks", [](CollectivePoint& point) -> KeyField { return &point.ranks; }},
       {"bytes", [](CollectivePoint& point) -> KeyField { return &point.bytes; }},
-      {"seconds", [](CollectivePoint& point) -> KeyField { return &point.seconds; }}};
+      {"seconds", [](CollectivePoint& point) -> KeyField { return &point.seconds; }},
+      {"nodes", [](CollectivePoint& point) -> KeyField { return &point.nodes; }}};
   return kKeys;
 }
 

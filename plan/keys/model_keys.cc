@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "plan/keys/key_field.h"
+#include "plan/keys/model_types.h"
 #include "plan/keys/value_reader.h"
 #include "plan/spec/nearest.h"
 
@@ -31,6 +32,8 @@ struct ModelKey {
 
 #define WEFT_FIELD(member) \
   &ModelKeys::member, [](ModelShape& model) -> KeyField { return &model.member; }
+#define WEFT_LATENT(member) \
+  &ModelKeys::member, [](ModelShape& model) -> KeyField { return &model.latent.member; }
 constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(vocab_size), "", true, true},
     {WEFT_FIELD(max_positions), "max_position_embeddings n_positions", true, true},
@@ -38,7 +41,7 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(num_blocks), "num_hidden_layers n_layer num_layers n_layers", true, true},
     {WEFT_FIELD(num_heads), "num_attention_heads n_head n_heads", true, true},
     {WEFT_FIELD(ffn_size), "intermediate_size n_inner", false, true},
-    {WEFT_FIELD(norm_eps)},
+    {WEFT_FIELD(norm_eps), "norm_eps"},
     {WEFT_FIELD(initializer_range)},
     {WEFT_FIELD(tied_embeddings)},
     {WEFT_FIELD(num_kv_heads)},
@@ -46,13 +49,32 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(rope_theta)},
     {WEFT_FIELD(attention_bias)},
     {&ModelKeys::rope_scaling, nullptr},
-    {WEFT_FIELD(num_experts), "num_experts"},
+    {WEFT_FIELD(num_experts), "num_experts n_routed_experts"},
     {WEFT_FIELD(experts_per_token), "moe_top_k"},
+    {WEFT_FIELD(expert_ffn_size)},
+    {WEFT_FIELD(num_dense_blocks)},
+    {WEFT_FIELD(shared_ffn_size)},
+    {WEFT_FIELD(shared_expert_gate)},
+    {WEFT_FIELD(expert_imbalance)},
+    {WEFT_LATENT(query_rank)},
+    {WEFT_LATENT(kv_rank)},
+    {WEFT_LATENT(nope_dim)},
+    {WEFT_LATENT(rope_dim)},
+    {WEFT_LATENT(value_dim)},
+    {WEFT_FIELD(qk_norms), "qk_layernorm"},
+    {WEFT_FIELD(layer_norms)},
+    {WEFT_FIELD(plain_ffn)},
 };
 #undef WEFT_FIELD
+#undef WEFT_LATENT
+// The rows from this one on are written only where they say something.
+constexpr absl::string_view ModelKeys::*kFirstOfFew = &ModelKeys::num_experts;
 
 // Another way to write two keys of llama (WithRopeKeys).
 constexpr absl::string_view kRopeParameters = "rope_parameters";
+
+// DeepSeek's way to write how wide its shared experts are together (WithSharedKeys).
+constexpr absl::string_view kSharedExperts = "n_shared_experts";
 
 constexpr absl::string_view kDropouts[] = {
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "router_jitter_noise",
@@ -74,11 +96,13 @@ constexpr FixedKey kGpt2Fixed[] = {
     {"scale_attn_by_inverse_layer_idx", "false"},
 };
 constexpr FixedKey kLlamaFixed[] = {
-    {"hidden_act", "silu"},
-    {"mlp_bias", "false"},
-    {"attention_dropout", "0"},
-    {"router_jitter_noise", "0"},
+    {"mlp_bias", "false"},   {"attention_dropout", "0"},   {"router_jitter_noise", "0"},
+    {"moe_layer_freq", "1"}, {"decoder_sparse_step", "1"}, {"use_sliding_window", "false"},
 };
+// The activation is the type's own to say (plan/keys/model_types.h).
+constexpr absl::string_view kActivation = "hidden_act";
+// Blocks without experts here and there; those at the beginning are first_k_dense_replace.
+constexpr absl::string_view kDenseBlocks = "mlp_only_layers";
 
 // Published config.json files have these keys; they say nothing about how the model computes. They
 // are names that transformers writes, of generating, of other heads and of its own bookkeeping.
@@ -110,12 +134,6 @@ bool Lists(absl::string_view words, absl::string_view word) {
   return false;
 }
 
-// `type` is a model_type; mixtral and mistral are llama's mathematics with and without experts.
-absl::StatusOr<ModelFamily> FamilyOf(absl::string_view type) {
-  if (type == "mixtral" || type == "mistral") return ModelFamily::kLlama;
-  return ParseFamily(type);
-}
-
 // The row of a key or of one of its other names; null if there is none.
 const ModelKey* RowFor(ModelFamily family, absl::string_view name) {
   const ModelKeys keys = KeysOf(family);
@@ -127,28 +145,30 @@ const ModelKey* RowFor(ModelFamily family, absl::string_view name) {
 }
 
 bool IsFixed(ModelFamily family, absl::string_view key) {
-  if (family == ModelFamily::kLlama && key == kAttentionWindow) return true;
+  const bool llama = family == ModelFamily::kLlama;
+  if (llama && (key == kAttentionWindow || key == kActivation || key == kDenseBlocks)) return true;
   for (const FixedKey& fixed : FixedOf(family)) {
     if (fixed.key == key) return true;
   }
   return false;
 }
 
-bool IsIgnored(ModelFamily family, absl::string_view key, bool is_config) {
+bool IsIgnored(const ModelType& type, absl::string_view key, bool is_config) {
   if (absl::StartsWith(key, "_")) return true;
-  if (Lists(kIgnored, key)) return true;
+  if (Lists(kIgnored, key) || Lists(type.passed_over, key)) return true;
   // A llama config may carry gpt2's dropouts and the other way round: no meaning there.
-  return is_config && family != ModelFamily::kGpt2 && IsFixed(ModelFamily::kGpt2, key);
+  return is_config && type.family != ModelFamily::kGpt2 && IsFixed(ModelFamily::kGpt2, key);
 }
 
 // Adds the keys of `from` to `merged` under the family's own names.
-void Merge(ModelFamily family, const Value& from, bool is_config, Value* merged, Issues* issues,
+void Merge(const ModelType& type, const Value& from, bool is_config, Value* merged, Issues* issues,
            std::vector<std::string>* notes) {
+  const ModelFamily family = type.family;
   for (const auto& [name, node] : from.entries) {
     if (name == "model_type" || (!is_config && (name == "path" || name == "init_from"))) continue;
     const ModelKey* row = RowFor(family, name);
     if (row == nullptr && !IsFixed(family, name)) {
-      if (IsIgnored(family, name, is_config)) continue;
+      if (IsIgnored(type, name, is_config)) continue;
       const std::optional<std::string> nearest = Nearest(name, ModelKeyList(family));
       issues->Add(node.place, absl::StrCat("model.", name),
                   absl::StrCat("unknown key of a ", WordOf(family), " model; ",
@@ -208,6 +228,24 @@ void CheckFixed(ModelFamily family, const Value& model, const ModelUse& use, Iss
   }
 }
 
+// Refuses what some types of llama have and no price knows.
+void CheckType(const ModelType& type, const Value& model, Issues* issues) {
+  if (type.family != ModelFamily::kLlama) return;
+  const Value* activation = model.Find(kActivation);
+  if (activation != nullptr && !activation->is_null() && activation->scalar != type.activation) {
+    const std::string key = absl::StrCat("model.", kActivation);
+    issues->Add(activation->place, key,
+                absl::StrCat(activation->Found(), " is not supported yet; use ", type.activation,
+                             ": --set ", key, "=", type.activation));
+  }
+  const Value* dense = model.Find(kDenseBlocks);
+  if (dense != nullptr && !dense->items.empty()) {
+    issues->Add(dense->place, absl::StrCat("model.", kDenseBlocks),
+                "names blocks without experts, which is not supported yet; use an empty list, or "
+                "first_k_dense_replace for those at the beginning");
+  }
+}
+
 // A window that is as wide as a sequence is long hides nothing.
 void CheckAttentionWindow(const Value& model, const ModelUse& use, Issues* issues) {
   const Value* node = model.Find(kAttentionWindow);
@@ -233,9 +271,11 @@ constexpr absl::string_view kRopeKinds = "rope_type type";
 constexpr absl::string_view kLlama3Rope =
     "factor low_freq_factor high_freq_factor original_max_position_embeddings";
 
-void ReadRopeScaling(const Value& model_tree, Issues* issues, ModelShape* model) {
+void ReadRopeScaling(const Value& model_tree, const ModelType& model_type, Issues* issues,
+                     ModelShape* model) {
   const Value* tree = model_tree.Find("rope_scaling");
-  if (tree == nullptr || tree->is_null()) return;
+  // No plan depends on it.
+  if (tree == nullptr || tree->is_null() || model_type.is_only_planned()) return;
   constexpr absl::string_view kKey = "model.rope_scaling";
   const Value* type = tree->Find("rope_type");
   if (type == nullptr) type = tree->Find("type");
@@ -282,20 +322,56 @@ Value WithRopeKeys(const Value& tree, Issues* issues) {
   return plain;
 }
 
-void ReadFields(const Value& tree, const Place& section, bool mixtral, Issues* issues,
+// DeepSeek counts shared experts, each as wide as a routed one: as one width again.
+Value WithSharedKeys(const Value& tree, Issues* issues) {
+  Value plain = tree;
+  const Value* const shared = tree.Find(kSharedExperts);
+  if (shared == nullptr) return plain;
+  plain.Remove(kSharedExperts);
+  if (shared->is_null()) return plain;
+  const auto whole = [](const Value* node) -> std::optional<int64_t> {
+    return node != nullptr && node->is_scalar() ? ParseWholeNumber(node->scalar) : std::nullopt;
+  };
+  const std::optional<int64_t> count = whole(shared);
+  const std::optional<int64_t> width = whole(tree.Find("moe_intermediate_size"));
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (!count || !width || *count < 0 || *count > kMost || *width < 0 || *width > kMost) {
+    issues->Add(shared->place, absl::StrCat("model.", kSharedExperts),
+                absl::StrCat("found ", shared->Found(),
+                             "; expected a whole number beside moe_intermediate_size, or use "
+                             "shared_expert_intermediate_size"));
+    return plain;
+  }
+  if (*count == 0) return plain;
+  plain.entries.push_back({"shared_expert_intermediate_size", Value::Whole(*count * *width)});
+  plain.entries.back().node.place = shared->place;
+  return plain;
+}
+
+void CheckNeeds(const ModelType& type, const ValueReader& values, const Place& section,
+                Issues* issues) {
+  const ModelKeys keys = KeysOf(type.family);
+  const auto miss = [&](absl::string_view key, absl::string_view what) {
+    issues->Add(section, absl::StrCat("model.", key),
+                absl::StrCat("missing; a ", what, " model needs it"));
+  };
+  for (const ModelKey& row : kModelKeys) {
+    const absl::string_view key = keys.*row.key;
+    if (row.needed(type.family) && !values.Has(key)) miss(key, WordOf(type.family));
+  }
+  for (const absl::string_view key : absl::StrSplit(type.needs, ' ', absl::SkipEmpty())) {
+    if (!values.Has(key)) miss(key, type.name);
+  }
+}
+
+void ReadFields(const Value& tree, const Place& section, const ModelType& type, Issues* issues,
                 ModelShape* model) {
   const ValueReader values(tree, "model", issues);
   const ModelKeys keys = KeysOf(model->family);
-  if (mixtral) {
-    model->num_experts = 8;
-    model->experts_per_token = 2;
-  }
+  if (type.set_defaults != nullptr) type.set_defaults(*model);
+  CheckNeeds(type, values, section, issues);
   for (const ModelKey& row : kModelKeys) {
     const absl::string_view key = keys.*row.key;
-    if (row.needed(model->family) && !values.Has(key)) {
-      issues->Add(section, absl::StrCat("model.", key),
-                  absl::StrCat("missing; a ", WordOf(model->family), " model needs it"));
-    }
     if (row.field != nullptr && !key.empty()) ReadKey(values, key, row.field(*model), nullptr);
   }
   const auto given = [&](absl::string_view key) { return !key.empty() && values.Has(key); };
@@ -304,9 +380,21 @@ void ReadFields(const Value& tree, const Place& section, bool mixtral, Issues* i
   if (!given(keys.head_dim) && model->num_heads > 0) {
     model->head_dim = model->hidden_size / model->num_heads;
   }
-  if (model->family == ModelFamily::kLlama) ReadRopeScaling(tree, issues, model);
+  if (model->family == ModelFamily::kLlama) ReadRopeScaling(tree, type, issues, model);
+  // A published head_dim of such a model is that of its part with positions.
+  if (model->is_latent()) model->head_dim = model->latent.nope_dim + model->latent.rope_dim;
   // Experts are as wide as intermediate_size says (Jiang et al., arXiv:2401.04088, table 1).
-  if (model->num_experts > 0) model->expert_ffn_size = model->ffn_size;
+  if (model->num_experts > 0 && !given(keys.expert_ffn_size)) {
+    model->expert_ffn_size = model->ffn_size;
+  }
+}
+
+// Experts are named wherever there are any.
+bool Differs(const ModelKey& row, ModelShape& model, ModelShape& plain) {
+  if (row.key == &ModelKeys::num_experts || row.key == &ModelKeys::experts_per_token) {
+    return model.num_experts > 0;
+  }
+  return PrintField(row.field(model)).scalar != PrintField(row.field(plain)).scalar;
 }
 
 }  // namespace
@@ -321,28 +409,32 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
   const Value* type = job_model.Find("model_type");
   if (type == nullptr && config != nullptr) type = config->Find("model_type");
   if (type == nullptr || !type->is_scalar()) {
-    issues->Add(job_model.place, "model.model_type", "missing; use gpt2, llama or mixtral");
+    issues->Add(job_model.place, "model.model_type",
+                absl::StrCat("missing; use ", ModelTypesText()));
     return model;
   }
-  const absl::StatusOr<ModelFamily> family = FamilyOf(type->scalar);
-  if (!family.ok()) {
+  const ModelType* const found = FindModelType(type->scalar);
+  if (found == nullptr) {
     issues->Add(type->place, "model.model_type",
-                absl::StrCat(type->scalar, " is not supported yet; use gpt2, llama or mixtral"));
+                absl::StrCat(type->scalar, " is not supported yet; use ", ModelTypesText()));
     return model;
   }
-  model.family = *family;
-  model.tied_embeddings = *family == ModelFamily::kGpt2;
-  model.norm_eps = *family == ModelFamily::kGpt2 ? 1e-5 : 1e-6;
+  const ModelFamily family = found->family;
+  model.family = family;
+  model.tied_embeddings = family == ModelFamily::kGpt2;
+  model.norm_eps = family == ModelFamily::kGpt2 ? 1e-5 : 1e-6;
   Value merged = Value::Map(job_model.place);
   const auto merge = [&](const Value& from, bool is_config) {
-    const bool rotates = *family == ModelFamily::kLlama;
-    Merge(*family, rotates ? WithRopeKeys(from, issues) : from, is_config, &merged, issues, notes);
+    const bool llama = family == ModelFamily::kLlama;
+    Merge(*found, llama ? WithSharedKeys(WithRopeKeys(from, issues), issues) : from, is_config,
+          &merged, issues, notes);
   };
   if (config != nullptr) merge(*config, true);
   merge(job_model, false);
-  CheckFixed(*family, merged, use, issues, notes);
-  if (*family == ModelFamily::kLlama) CheckAttentionWindow(merged, use, issues);
-  ReadFields(merged, job_model.place, type->scalar == "mixtral", issues, &model);
+  CheckFixed(family, merged, use, issues, notes);
+  CheckType(*found, merged, issues);
+  if (family == ModelFamily::kLlama) CheckAttentionWindow(merged, use, issues);
+  ReadFields(merged, job_model.place, *found, issues, &model);
   return model;
 }
 
@@ -362,10 +454,15 @@ Value ModelTree(ModelShape model) {
   Value tree = Value::Map();
   tree.entries.push_back({"model_type", Value::Scalar(ModelTypeOf(model))});
   const ModelKeys keys = KeysOf(model.family);
+  ModelShape plain;
+  const ModelType* type = FindModelType(ModelTypeOf(model));
+  if (type->set_defaults != nullptr) type->set_defaults(plain);
+  plain.expert_ffn_size = model.num_experts > 0 ? model.ffn_size : 0;
+  bool is_of_few = false;
   for (const ModelKey& row : kModelKeys) {
     const absl::string_view key = keys.*row.key;
-    const bool of_experts = key == keys.num_experts || key == keys.experts_per_token;
-    if (key.empty() || (of_experts && model.num_experts == 0)) continue;
+    is_of_few = is_of_few || row.key == kFirstOfFew;
+    if (key.empty() || (is_of_few && !Differs(row, model, plain))) continue;
     tree.entries.push_back({std::string(key), row.field != nullptr
                                                   ? PrintField(row.field(model))
                                                   : RopeScalingValue(model.rope_scaling)});
@@ -379,7 +476,11 @@ std::vector<ModelKeyForm> ModelKeyForms() {
     form.name = std::string(name);
     forms.try_emplace(form.name, std::move(form));
   };
-  add("model_type", {.values = "gpt2 llama mistral mixtral"});
+  std::string types;
+  for (const ModelType& type : ModelTypes()) {
+    absl::StrAppend(&types, types.empty() ? "" : " ", type.name);
+  }
+  add("model_type", {.values = types});
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     ModelShape model;
     for (const ModelKey& row : kModelKeys) {
@@ -390,7 +491,7 @@ std::vector<ModelKeyForm> ModelKeyForms() {
     }
     for (const FixedKey& fixed : FixedOf(family)) {
       if (IsDropout(fixed.key)) add(fixed.key, {.form = FieldForm{FieldForm::Kind::kNumber}});
-      add(fixed.key, {.values = fixed.accepted});
+      add(fixed.key, {.values = std::string(fixed.accepted)});
     }
   }
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
@@ -403,8 +504,16 @@ std::vector<ModelKeyForm> ModelKeyForms() {
     }
   }
   add(kRopeParameters, {.form = FieldForm{FieldForm::Kind::kMap}});
+  add(kSharedExperts, {.form = FieldForm{FieldForm::Kind::kWhole}});
+  add(kDenseBlocks, {.form = FieldForm{FieldForm::Kind::kList}});
+  add(kActivation, {.values = "silu relu2"});
   add(kAttentionWindow, {.form = FieldForm{FieldForm::Kind::kWhole}});
   for (absl::string_view name : absl::StrSplit(kIgnored, ' ', absl::SkipEmpty())) add(name, {});
+  for (const ModelType& type : ModelTypes()) {
+    for (absl::string_view name : absl::StrSplit(type.passed_over, ' ', absl::SkipEmpty())) {
+      add(name, {});
+    }
+  }
   std::vector<ModelKeyForm> list;
   for (auto& [name, form] : forms) list.push_back(std::move(form));
   return list;
@@ -420,6 +529,9 @@ std::vector<std::string> ModelKeyList(ModelFamily family) {
   if (family == ModelFamily::kLlama) {
     names.emplace_back(kRopeParameters);
     names.emplace_back(kAttentionWindow);
+    names.emplace_back(kActivation);
+    names.emplace_back(kDenseBlocks);
+    names.emplace_back(kSharedExperts);
   }
   std::sort(names.begin(), names.end());
   return names;

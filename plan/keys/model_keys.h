@@ -48,7 +48,7 @@ struct ModelKeyForm {
   std::string name = {};
   std::string read_as = {};            // another name of this key; empty: none
   std::optional<FieldForm> form = {};  // none, and no values: anything, which is not looked at
-  absl::string_view values = "";       // only these can be carried out, separated by spaces
+  std::string values = {};             // only these can be carried out, separated by spaces
 };
 // Returns one for each name, sorted: keys, what other systems call them, and what a published
 // config.json has beside them. Names that begin with _ are taken, too.

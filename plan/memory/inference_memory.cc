@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "plan/memory/attention_scratch.h"
+#include "plan/spec/layout_rules.h"
 
 namespace weft {
 namespace {
@@ -27,14 +28,16 @@ int64_t LogitRows(const ModelShape& model, const InferenceExtents& extents) {
 
 absl::Status CheckInference(const ModelShape& model) {
   RETURN_IF_ERROR(CheckModel(model));
-  if (model.num_experts == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("model_type ", ModelTypeOf(model), ": a model of ", model.num_experts,
-                   " experts is planned, but not run yet; use a gpt2 or llama without experts"));
+  if (model.num_experts > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model_type ", ModelTypeOf(model), ": a model of ", model.num_experts,
+                     " experts is planned, but not run yet; use a gpt2 or llama without experts"));
+  }
+  return FirstIssue(EngineIssues(model));
 }
 
 RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& extents) {
-  CHECK(model.num_experts == 0);
+  CHECK(EngineIssues(model).empty());
   CHECK(extents.cached_positions == 0 || extents.batch == 1);
   RankMemory memory;
   const auto add = [&memory](MemoryKind kind, std::string name, int64_t elements,

@@ -66,6 +66,8 @@ double OneForwardOneBackwardSeconds(absl::Span<const ActionSeconds> stages, doub
 double InterleavedSeconds(absl::Span<const ActionSeconds> stages, double microbatches,
                           double chunks) {
   const auto count = static_cast<double>(stages.size());
+  const auto turn =
+      static_cast<double>(InterleavedTurn(std::ssize(stages), static_cast<int64_t>(microbatches)));
   const double passes = microbatches * chunks;
   double after_s = 0;
   for (const ActionSeconds& stage : stages) after_s += stage.forward_s + stage.backward_s;
@@ -76,14 +78,15 @@ double InterleavedSeconds(absl::Span<const ActionSeconds> stages, double microba
     const double cycle_s = stage.forward_s + stage.backward_s;
     after_s -= cycle_s;
     const double ahead = 2 * (count - 1 - static_cast<double>(i));
-    const double warmup = std::min(passes, ahead + (chunks - 1) * count);
-    const double others = std::min(ahead, passes - 1 - (chunks - 1) * count);
+    const double warmup = std::min(passes, ahead + (chunks - 1) * turn);
+    const double others = std::min(ahead, passes - 1 - (chunks - 1) * turn);
     const double at_start_s = std::max(0.0, after_s - others * stage.forward_s);
     const double at_end_s = std::max(0.0, after_s - others * stage.backward_s);
+    // Nothing is sure of longer turns but the backwards, without the last chunk's.
+    const double paid = turn > count ? passes - microbatches : passes + warmup - 2;
     const double idle_s =
         passes > warmup + 1 ? at_start_s + at_end_s : std::max(at_start_s, at_end_s);
-    bound_s = std::max(
-        bound_s, before_s + passes * cycle_s + idle_s + (passes + warmup - 2) * stage.transfer_s);
+    bound_s = std::max(bound_s, before_s + passes * cycle_s + idle_s + paid * stage.transfer_s);
     before_s += cycle_s;
   }
   return bound_s;
@@ -165,6 +168,55 @@ std::optional<double> SteadyRoundSeconds(const Simulation& simulation, int last_
   return round_s;
 }
 
+// Seconds until all passes of the interleaved schedule are done where a stage takes what it is sent
+// whenever it comes: each pass waits for the one before it on its stage and for its input alone.
+// Chunks whose turns are longer than the pipeline (InterleavedTurn) are sent to passes ahead of
+// their need, which transfers in pairs (WithTransfers) cannot do.
+absl::StatusOr<double> BufferedSeconds(int stages, absl::Span<const ActionSeconds> chunks,
+                                       int microbatches) {
+  const int last = static_cast<int>(chunks.size()) - 1;  // the last virtual stage
+  const int per_stage = (last + 1) / stages;
+  std::vector<std::vector<Action>> orders;
+  for (int stage = 0; stage < stages; ++stage) {
+    orders.push_back(Interleaved(stage, stages, microbatches, per_stage));
+  }
+  const auto count = static_cast<size_t>(microbatches);
+  std::vector<double> forward_ends_s(chunks.size() * count, -1), backward_ends_s(forward_ends_s);
+  const auto place = [&](int chunk, const Action& pass) {
+    return static_cast<size_t>(chunk) * count + static_cast<size_t>(pass.microbatch);
+  };
+  std::vector<size_t> next(orders.size(), 0);
+  std::vector<double> free_s(orders.size(), 0);
+  size_t left = 2 * chunks.size() * count;
+  while (left > 0) {
+    const size_t before = left;
+    for (size_t stage = 0; stage < orders.size(); ++stage) {
+      for (; next[stage] < orders[stage].size(); ++next[stage], --left) {
+        const Action& pass = orders[stage][next[stage]];
+        const int chunk = pass.chunk * stages + static_cast<int>(stage);
+        const ActionSeconds& own = chunks[static_cast<size_t>(chunk)];
+        const bool forward = pass.op == Op::kForward;
+        double input_s = 0;  // when it is there
+        if (forward && chunk > 0) input_s = forward_ends_s[place(chunk - 1, pass)];
+        if (!forward) {
+          input_s = chunk < last ? backward_ends_s[place(chunk + 1, pass)]
+                                 : forward_ends_s[place(chunk, pass)];
+        }
+        if (input_s < 0) break;
+        // A pass pays for what it receives, a forward and the backward after it once.
+        const bool is_pair = forward && next[stage] + 1 < orders[stage].size() &&
+                             orders[stage][next[stage] + 1].op == Op::kBackward;
+        const bool received = forward ? chunk > 0 && !is_pair : chunk < last;
+        free_s[stage] = std::max(free_s[stage], input_s) + (received ? own.transfer_s : 0) +
+                        (forward ? own.forward_s : own.backward_s);
+        (forward ? forward_ends_s : backward_ends_s)[place(chunk, pass)] = free_s[stage];
+      }
+    }
+    if (left == before) return absl::InternalError("the interleaved schedule waits for itself");
+  }
+  return *std::max_element(free_s.begin(), free_s.end());
+}
+
 double SlowestCycleSeconds(int stages, absl::Span<const ActionSeconds> chunks) {
   std::vector<double> cycles_s(static_cast<size_t>(stages));
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -200,6 +252,9 @@ absl::StatusOr<double> DryRunSeconds(ScheduleKind kind, int stages,
   // Its forwards are over before the first backward: no round is like all others.
   if (kind == ScheduleKind::kGpipe) return PipelineSeconds(kind, chunks, microbatches);
   const int chunks_per_stage = static_cast<int>(chunks.size()) / stages;
+  if (kind == ScheduleKind::kInterleaved && microbatches % stages != 0) {
+    return BufferedSeconds(stages, chunks, static_cast<int>(microbatches));
+  }
   const double slowest_s = SlowestCycleSeconds(stages, chunks);
   for (int64_t rounds = kRounds;; rounds *= 2) {
     const int64_t left = std::max<int64_t>(0, microbatches / stages - rounds);

@@ -11,16 +11,20 @@ namespace {
 // Forwards before the first backward (Megatron-LM's warm-up of the interleaved schedule): enough
 // that a stage's turn-around is hidden and forwards and backwards then go in pairs.
 int InterleavedWarmup(int stage, int stages, int microbatches, int chunks) {
-  return std::min(microbatches * chunks, 2 * (stages - 1 - stage) + (chunks - 1) * stages);
+  const auto turn = static_cast<int>(InterleavedTurn(stages, microbatches));
+  return std::min(microbatches * chunks, 2 * (stages - 1 - stage) + (chunks - 1) * turn);
 }
 
 // The k-th forward or backward pass of the interleaved schedule.
-Action InterleavedPass(Op op, int k, int stages, int chunks) {
-  const int turn = k % (stages * chunks);  // each chunk has `stages` microbatches, then the next
-  const int chunk = turn / stages;
+Action InterleavedPass(Op op, int k, int most, int microbatches, int chunks) {
+  // Each chunk has a turn of `most` microbatches, then the next; the last turns may be shorter.
+  const int round = k / (most * chunks);
+  const int turn = std::min(most, microbatches - round * most);
+  const int within = k - round * most * chunks;
+  const int chunk = within / turn;
   return {.op = op,
           .chunk = op == Op::kForward ? chunk : chunks - 1 - chunk,
-          .microbatch = k / (stages * chunks) * stages + turn % stages};
+          .microbatch = round * most + within % turn};
 }
 
 // Returns where a stage may exchange: pauses[i] is the moment before compute[i], pauses.back() the
@@ -47,7 +51,28 @@ std::vector<char> Pauses(absl::Span<const Action> compute, int stage, int stages
   return pauses;
 }
 
+// Turns of unlike lengths have no closed form: the passes are gone through.
+int64_t CountLiveBlocks(const Layout& layout, int64_t num_blocks, int stage) {
+  int64_t live = 0;
+  int64_t peak = 0;
+  const auto microbatches = static_cast<int>(layout.gradient_accumulation_steps);
+  for (const Action& action : Interleaved(stage, layout.pp, microbatches, layout.virtual_stages)) {
+    const int64_t blocks = ChunkBlocks(layout, num_blocks, stage, action.chunk).size();
+    live += action.op == Op::kForward ? blocks : -blocks;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
 }  // namespace
+
+// Megatron-Core takes what is left of the last turn only if it fills the stages
+// (megatron/core/pipeline_parallel/schedules.py, microbatch_group_size_per_vp_stage).
+int64_t InterleavedTurn(int64_t stages, int64_t microbatches) {
+  int64_t turn = stages;
+  while (turn < microbatches && microbatches % turn != 0 && microbatches % turn < stages) ++turn;
+  return turn;
+}
 
 std::vector<Action> Gpipe(int microbatches) {
   CHECK(microbatches >= 1);
@@ -72,13 +97,18 @@ std::vector<Action> OneForwardOneBackward(int stage, int stages, int microbatche
 
 std::vector<Action> Interleaved(int stage, int stages, int microbatches, int chunks) {
   CHECK(microbatches >= 1 && stage >= 0 && stage < stages);
-  CHECK(stages >= 2 && chunks >= 2 && microbatches % stages == 0);
+  CHECK(stages >= 2 && chunks >= 2 && microbatches >= stages);
   const int passes = microbatches * chunks;
   const int warmup = InterleavedWarmup(stage, stages, microbatches, chunks);
+  const auto turn = static_cast<int>(InterleavedTurn(stages, microbatches));
   std::vector<Action> actions;
   for (int k = 0; k < passes + warmup; ++k) {
-    if (k < passes) actions.push_back(InterleavedPass(Op::kForward, k, stages, chunks));
-    if (k >= warmup) actions.push_back(InterleavedPass(Op::kBackward, k - warmup, stages, chunks));
+    if (k < passes) {
+      actions.push_back(InterleavedPass(Op::kForward, k, turn, microbatches, chunks));
+    }
+    if (k >= warmup) {
+      actions.push_back(InterleavedPass(Op::kBackward, k - warmup, turn, microbatches, chunks));
+    }
   }
   return actions;
 }
@@ -165,8 +195,9 @@ std::vector<Action> EvaluationSchedule(int stage, int stages, int microbatches, 
   std::vector<Action> forwards;
   forwards.reserve(static_cast<size_t>(microbatches) * static_cast<size_t>(chunks));
   for (int k = 0; k < microbatches * chunks; ++k) {
-    forwards.push_back(chunks == 1 ? Action{.op = Op::kForward, .microbatch = k}
-                                   : InterleavedPass(Op::kForward, k, stages, chunks));
+    forwards.push_back(chunks == 1
+                           ? Action{.op = Op::kForward, .microbatch = k}
+                           : InterleavedPass(Op::kForward, k, stages, microbatches, chunks));
   }
   return WithTransfers(stage, stages, forwards, chunks);
 }
@@ -207,8 +238,9 @@ int64_t PeakLiveMicrobatches(const Layout& layout, int stage) {
     case ScheduleKind::kOneForwardOneBackward:
       return std::min(microbatches, after + 1);
     case ScheduleKind::kInterleaved:
-      return std::min(microbatches * layout.virtual_stages,
-                      2 * after + (layout.virtual_stages - 1) * int64_t{layout.pp} + 1);
+      return std::min(
+          microbatches * layout.virtual_stages,
+          2 * after + (layout.virtual_stages - 1) * InterleavedTurn(layout.pp, microbatches) + 1);
     case ScheduleKind::kZeroBubbleH1:  // what 1F1B holds, and `stage` weight gradients put off
       return std::min<int64_t>(microbatches, layout.pp);
   }
@@ -219,6 +251,9 @@ int64_t PeakLiveMicrobatches(const Layout& layout, int stage) {
 int64_t PeakLiveBlocks(const Layout& layout, int64_t num_blocks, int stage) {
   const int64_t live = PeakLiveMicrobatches(layout, stage);
   if (layout.virtual_stages == 1) return live * StageBlockCount(layout, num_blocks, stage);
+  if (layout.gradient_accumulation_steps % layout.pp != 0) {
+    return CountLiveBlocks(layout, num_blocks, stage);
+  }
   const int64_t stages = layout.pp;
   const int64_t round = stages * layout.virtual_stages;  // passes until chunks take turns again
   const int64_t each = num_blocks / round;

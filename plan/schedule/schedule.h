@@ -43,9 +43,12 @@ std::vector<Action> Gpipe(int microbatches);
 // Narayanan et al., SC'21, 2.2.1: never holds more than `stages - stage` microbatches' activations.
 std::vector<Action> OneForwardOneBackward(int stage, int stages, int microbatches);
 // Narayanan et al., SC'21, 2.2.2: each stage holds `chunks` chunks of blocks, a microbatch passes
-// all stages once per chunk. Chunks take turns after every `stages` microbatches.
-// REQUIRES: microbatches % stages == 0, chunks >= 2, stages >= 2.
+// all stages once per chunk. Chunks take turns after every InterleavedTurn microbatches.
+// REQUIRES: microbatches >= stages, chunks >= 2, stages >= 2.
 std::vector<Action> Interleaved(int stage, int stages, int microbatches, int chunks);
+// Returns `stages` where they divide the microbatches, else as few more as leave nothing or at
+// least `stages` for the last turn.
+int64_t InterleavedTurn(int64_t stages, int64_t microbatches);
 // Qi et al., arXiv:2401.10241, 2.2 (ZB-H1): as 1F1B, but later stages put weight gradients off,
 // by one microbatch per stage, so that input gradients reach the earlier ones sooner.
 std::vector<Action> ZeroBubbleH1(int stage, int stages, int microbatches);

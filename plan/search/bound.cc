@@ -104,6 +104,15 @@ double ZeroBubbleH1(const EndPasses& ends, double p, double m, double t) {
   return least_s;
 }
 
+// Returns whether dense blocks may reach the last two stages: the first stage's second chunk comes
+// after the first of all others.
+bool HasDenseChunksLate(const Pipeline& pipeline, const ScheduleChoice& choice) {
+  if (pipeline.dense_blocks == 0 || choice.virtual_stages == 1) return false;
+  const int64_t chunk_blocks =
+      pipeline.num_blocks / (int64_t{pipeline.stages} * choice.virtual_stages);
+  return pipeline.dense_blocks > std::max(1, pipeline.stages - 2) * chunk_blocks;
+}
+
 }  // namespace
 
 PassSeconds SumOf(const PassCost& cost) {
@@ -149,7 +158,7 @@ std::optional<Split> BetterSplit(const Pipeline& pipeline) {
   constexpr double kMostBlocks =
       1e6;  // that an end may weigh: beyond that it is the slowest anyway
   if (block_s <= 0) return std::nullopt;
-  const double embedding = std::min(kMostBlocks, pipeline.embedding.total_s() / block_s);
+  const double embedding = std::clamp(pipeline.embedding.total_s() / block_s, 0.0, kMostBlocks);
   const double head = std::min(kMostBlocks, pipeline.head.total_s() / block_s);
   constexpr double kRounding = 1 - 1e-9;
   const double even = SlowestEvenStage(pipeline.num_blocks, pipeline.stages, embedding, head);
@@ -198,8 +207,9 @@ void LeastPasses::SetEnds(const ScheduleChoice& choice) {
 double LeastPasses::Of(const ScheduleChoice& choice) {
   const auto m = static_cast<double>(pipeline_.microbatches);
   const double p = pipeline_.stages;
-  if (pipeline_.uneven) {
-    return m * static_cast<double>(pipeline_.num_blocks) / p * pipeline_.block.total_s();
+  if (pipeline_.uneven || HasDenseChunksLate(pipeline_, choice)) {
+    const auto blocks = static_cast<double>(pipeline_.num_blocks - pipeline_.dense_blocks);
+    return m * blocks / p * pipeline_.block.total_s();
   }
   if (pipeline_.stages == 1) return m * ends_.all.total_s();
   SetEnds(choice);
@@ -213,6 +223,7 @@ double LeastPasses::Of(const ScheduleChoice& choice) {
     case ScheduleKind::kOneForwardOneBackward:
       return std::max(busy_s, OneForwardOneBackward(ends_, p, m, t));
     case ScheduleKind::kInterleaved:
+      if (choice.ragged && pipeline_.microbatches % pipeline_.stages != 0) return busy_s;
       return std::max(busy_s, Interleaved(ends_, p, m, choice.virtual_stages, t));
     case ScheduleKind::kZeroBubbleH1:
       return std::max(busy_s, ZeroBubbleH1(ends_, p, m, t));

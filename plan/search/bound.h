@@ -26,6 +26,7 @@ PassSeconds SumOf(const PassCost& cost);
 struct Pipeline {
   int stages = 1;
   int64_t num_blocks = 1;
+  int64_t dense_blocks = 0;  // of them, at the beginning, which may take less than `block`
   int64_t microbatches = 1;
   PassSeconds block = {}, embedding = {}, head = {};
   double transfer_s = 0;
@@ -43,8 +44,8 @@ double LeastSecondsOfAnySplit(int stages, int64_t num_blocks, int64_t microbatch
                               const PassSeconds& block, bool shares_cores);
 
 inline double LeastSecondsOfAnySplit(const Pipeline& pipeline) {
-  return LeastSecondsOfAnySplit(pipeline.stages, pipeline.num_blocks, pipeline.microbatches,
-                                pipeline.block, pipeline.shares_cores);
+  return LeastSecondsOfAnySplit(pipeline.stages, pipeline.num_blocks - pipeline.dense_blocks,
+                                pipeline.microbatches, pipeline.block, pipeline.shares_cores);
 }
 
 // At most the passes of any split for a single microbatch, embedding and head included: all of them

@@ -202,8 +202,8 @@ Layout Walk::LayoutOf(const Item& item) const {
 }
 
 double Walk::LeastSeconds(const Layout& layout, const PassSeconds& block) {
-  return LeastSecondsOfAnySplit(layout.pp, model_.num_blocks, layout.gradient_accumulation_steps,
-                                block,
+  return LeastSecondsOfAnySplit(layout.pp, model_.num_blocks - model_.num_dense_blocks,
+                                layout.gradient_accumulation_steps, block,
                                 CoreSharing(pricer_.question().cluster, layout.world_size()) > 1);
 }
 
@@ -252,7 +252,7 @@ std::vector<Item> Walk::CollectLongest() {
           item.pp = static_cast<int>(end - space_.pps().begin()) - 1;
           const int first_group = item.group;
           item.group += static_cast<int>(space_.pps().size());
-          if (item.pp < 0 || !space_.Pairs(layout.dp, layout.cp, layout.ep)) continue;
+          if (item.pp < 0 || !space_.Pairs(layout.tp, layout.dp, layout.cp, layout.ep)) continue;
           layout.pp = pp(item);
           Item added = item;
           added.group = first_group + item.pp;

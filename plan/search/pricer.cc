@@ -122,31 +122,60 @@ PartPasses Pricer::PartsOf(const Layout& layout, Recompute recompute) {
   Entry& entry = EntryOf(layout);
   Way& way = WayOf(entry, layout);
   if (!way.embedding) way.embedding = SumOf(EmbeddingPass(question_, layout));
+  const PassSeconds& block = BlockOf(entry, layout, recompute);
   if (!way.head) way.head = SumOf(HeadPass(question_, layout));
   if (layout.pp > 1 && !way.transfer_s) way.transfer_s = BoundarySeconds(question_, layout);
   return {
-      .block = BlockOf(entry, layout, recompute),
-      .embedding = *way.embedding,
+      .block = block,
+      .embedding = question_.model.num_dense_blocks == 0
+                       ? *way.embedding
+                       : WithDenseBlocks(*way.embedding, block, layout, recompute),
       .head = *way.head,
       // No bound counts transfers that a chunk's pass may hide.
       .transfer_s = layout.pp > 1 && !ChunksHideTransfers(question_, layout) ? *way.transfer_s : 0};
 }
 
+// Dense blocks count as what they take less, at the first stage's embedding. They lie there, or,
+// where they are more than it holds, at the stages after it: none but the first is thought faster
+// than it is while they end before the last two.
+PassSeconds Pricer::WithDenseBlocks(const PassSeconds& embedding, const PassSeconds& block,
+                                    const Layout& layout, Recompute recompute) {
+  const PassSeconds dense = SumOf(NetworkPassesOf(layout).DenseBlock(question_, layout, recompute));
+  const auto count = static_cast<double>(question_.model.num_dense_blocks);
+  const auto less = [&](double of_dense, double of_block) {
+    return count * std::min(0.0, of_dense - of_block);
+  };
+  const double weight_s = less(dense.weight_gradient_s, block.weight_gradient_s);
+  const double input_s =
+      less(dense.backward_s - dense.weight_gradient_s, block.backward_s - block.weight_gradient_s);
+  return {embedding.forward_s + less(dense.forward_s, block.forward_s),
+          embedding.backward_s + input_s + weight_s, embedding.weight_gradient_s + weight_s};
+}
+
 Pipeline Pricer::PipelineOf(const Layout& layout, Recompute recompute) {
   const PartPasses parts = PartsOf(layout, recompute);
-  Pipeline pipeline = {
-      .stages = layout.pp,
-      .num_blocks = question_.model.num_blocks,
-      .microbatches = layout.gradient_accumulation_steps,
-      .block = parts.block,
-      .embedding = parts.embedding,
-      .head = parts.head,
-      .transfer_s = parts.transfer_s,
-      .balanced = std::nullopt,
-      .uneven = !layout.layers_per_stage.empty() || !layout.recompute_per_stage.empty(),
-      .shares_cores = CoreSharing(question_.cluster, layout.world_size()) > 1};
+  Pipeline pipeline = {.stages = layout.pp,
+                       .num_blocks = question_.model.num_blocks,
+                       .dense_blocks = question_.model.num_dense_blocks,
+                       .microbatches = layout.gradient_accumulation_steps,
+                       .block = parts.block,
+                       .embedding = parts.embedding,
+                       .head = parts.head,
+                       .transfer_s = parts.transfer_s,
+                       .balanced = std::nullopt,
+                       .uneven = !layout.layers_per_stage.empty() ||
+                                 !layout.recompute_per_stage.empty() || HasDenseBlocksLate(layout),
+                       .shares_cores = CoreSharing(question_.cluster, layout.world_size()) > 1};
   if (!pipeline.uneven) pipeline.balanced = BetterSplit(pipeline);
   return pipeline;
+}
+
+// Whether dense blocks may reach the last two stages (the last of two): bounds know only the mean
+// then. Splits that are not even are allowed a first stage of half its size.
+bool Pricer::HasDenseBlocksLate(const Layout& layout) const {
+  const ModelShape& model = question_.model;
+  return layout.pp > 1 &&
+         2 * model.num_dense_blocks * layout.pp > model.num_blocks * std::max(1, layout.pp - 2);
 }
 
 double Pricer::SpreadOf(const Layout& layout) const {
@@ -178,14 +207,20 @@ Peak Pricer::PeakOf(const Layout& layout) {
     peak.memory = memory;
   };
   // Inner neighbours that are alike hold no more than the first of them.
+  const ModelShape& model = question_.model;
+  const auto dense = [&](int stage) {
+    return StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
+  };
   const auto is_like_the_one_before = [&](int stage) {
     if (stage <= 1 || stage == layout.pp - 1) return false;
     const auto i = static_cast<size_t>(stage);
     return (layout.layers_per_stage.empty() ||
             layout.layers_per_stage[i] == layout.layers_per_stage[i - 1]) &&
-           layout.recompute_of(stage) == layout.recompute_of(stage - 1);
+           layout.recompute_of(stage) == layout.recompute_of(stage - 1) &&
+           dense(stage) == dense(stage - 1);
   };
-  const bool even = layout.layers_per_stage.empty() && layout.recompute_per_stage.empty();
+  const bool even = layout.layers_per_stage.empty() && layout.recompute_per_stage.empty() &&
+                    model.num_dense_blocks == 0;
   for (int stage = 1; stage < layout.pp; ++stage) {
     if (even && stage > 1) stage = layout.pp - 1;
     if (!is_like_the_one_before(stage)) look_at(stage);

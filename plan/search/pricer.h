@@ -159,6 +159,9 @@ class Pricer {
 
  private:
   StepPasses PassesWithoutWaits(Layout layout);
+  PassSeconds WithDenseBlocks(const PassSeconds& embedding, const PassSeconds& block,
+                              const Layout& layout, Recompute recompute);
+  bool HasDenseBlocksLate(const Layout& layout) const;
 
   // The memory of a CPU device is the host's.
   int64_t DeviceBytes(const MemoryEstimate& memory) const {

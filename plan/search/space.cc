@@ -102,7 +102,8 @@ void Space::FillDegrees(const Question& question) {
   };
   tps_ = Narrow(DivisorsOf(std::gcd(model.num_heads, model.ffn_size)), slots_);
   if (fixed_.tp) tps_ = {*fixed_.tp};
-  Filter(tps_, [&](int tp) { return sound({.tp = tp}); });
+  const int etp = fixed_.etp.value_or(0);
+  Filter(tps_, [&](int tp) { return sound({.tp = tp, .etp = etp}); });
   cps_ = {1};
   if (seq_len_ % 2 == 0) cps_ = Narrow(DivisorsOf(seq_len_ / 2), slots_);
   if (fixed_.cp) cps_ = {*fixed_.cp};
@@ -113,16 +114,17 @@ void Space::FillDegrees(const Question& question) {
   if (fixed_.ep) eps_ = {*fixed_.ep};
   Filter(eps_, [&](int ep) { return ep >= 1 && ep <= slots_ && sound({.dp = ep, .ep = ep}); });
 
+  const bool uneven = fixed_.layers_per_stage && !fixed_.layers_per_stage->empty();
   pps_ = UpTo(std::min(model.num_blocks, slots_));
-  if (fixed_.pp) pps_ = {*fixed_.pp};
+  if (uneven) pps_ = {static_cast<int>(fixed_.layers_per_stage->size())};
+  if (fixed_.pp) {
+    const bool asked = !uneven || pps_.front() == *fixed_.pp;
+    pps_.assign(asked ? 1 : 0, *fixed_.pp);
+  }
   const auto listed = static_cast<int>(fixed_.recompute_per_stage.size());
   if (listed > 0) Filter(pps_, [&](int pp) { return pp == listed; });
-  const bool uneven = fixed_.layers_per_stage && !fixed_.layers_per_stage->empty();
-  if (uneven) {
-    Filter(pps_, [&](int pp) { return pp == static_cast<int>(fixed_.layers_per_stage->size()); });
-  }
   Filter(pps_, [&](int pp) {
-    if (pp < 1 || pp > num_blocks_ || pp > slots_) return false;
+    if (pp < 1 || (pp > num_blocks_ && !uneven) || pp > slots_) return false;
     Layout layout{.pp = pp};
     if (uneven) layout.layers_per_stage = *fixed_.layers_per_stage;
     return !uneven || sound(layout);
@@ -177,8 +179,10 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
     choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks), false});
   }
   const int64_t chunks = fixed_.virtual_stages.value_or(1);
+  // Other engines take any number of microbatches; nobody is offered that who did not ask.
   if (chunks >= 2 && chunks <= num_blocks_ / pp) {
-    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks), false});
+    choices.push_back({ScheduleKind::kInterleaved, static_cast<int>(chunks), false,
+                       /*ragged=*/purpose_ == Purpose::kEstimate});
   }
   return choices;
 }
@@ -197,6 +201,7 @@ void Space::KeepRunnable(const ModelShape& model) {
   fixed.offload_optimizer = fixed_.offload_optimizer.value_or(OffloadDevice::kNone);
   fixed.pp_schedule = fixed_.pp_schedule.value_or(fixed.pp_schedule);
   fixed.pp = std::max<int>(1, static_cast<int>(fixed_.recompute_per_stage.size()));
+  fixed.gradient_accumulation_steps = fixed.pp;  // Takes says which numbers of them run
   fixed.recompute_per_stage = fixed_.recompute_per_stage;
   if (fixed_.layers_per_stage) fixed.layers_per_stage = *fixed_.layers_per_stage;
   if (!runs(fixed)) tps_.clear();
@@ -229,8 +234,10 @@ bool Space::Pairs(int tp, int cp) const {
          !(fixed_.sequence_parallel.value_or(false) && seq_len_ / cp % tp != 0);
 }
 
-bool Space::Pairs(int dp, int cp, int ep) const {
-  return dp % ep == 0 &&
+bool Space::Pairs(int tp, int dp, int cp, int ep) const {
+  const int etp = fixed_.etp.value_or(0);
+  const int64_t ranks = int64_t{dp} * cp * (etp == 0 ? 1 : tp / etp);
+  return ranks % ep == 0 &&
          int64_t{dp} * cp % std::max(1, fixed_.zero_hpz_partition_size.value_or(1)) == 0;
 }
 
@@ -252,13 +259,16 @@ std::vector<int64_t> Space::WaysBefore(size_t dp, int64_t data_group) const {
   std::vector<int64_t> before = {0};
   for (size_t pp = 0; pp < pps_.size(); ++pp) {
     int64_t always = 0, in_rounds = 0;  // the latter take multiples of pp microbatches
+    bool ragged = false;
     for (const ScheduleChoice& choice : schedules_[pp]) {
+      ragged = ragged || choice.ragged;
       (choice.kind == ScheduleKind::kInterleaved ? in_rounds : always) += std::ssize(recomputes_);
     }
     int64_t ways = 0;
     for (const BatchCut& cut : cuts_[dp]) {
-      const bool rounds = in_rounds > 0 && Takes({ScheduleKind::kInterleaved}, pps_[pp],
-                                                 cut.gradient_accumulation_steps);
+      const bool rounds =
+          in_rounds > 0 && Takes({.kind = ScheduleKind::kInterleaved, .ragged = ragged}, pps_[pp],
+                                 cut.gradient_accumulation_steps);
       ways += always + (rounds ? in_rounds : 0);
     }
     const size_t zeros = ZeroStages(data_group).size();
@@ -273,10 +283,10 @@ int64_t Space::CountPoints() const {
     const std::vector<int64_t> shared = WaysBefore(dp, /*data_group=*/2);
     const std::vector<int64_t> alone = dps_[dp] == 1 ? WaysBefore(dp, 1) : shared;
     for (const int cp : cps_) {
-      const auto eps =
-          std::count_if(eps_.begin(), eps_.end(), [&](int ep) { return Pairs(dps_[dp], cp, ep); });
       for (const int tp : tps_) {
         if (!Pairs(tp, cp)) continue;
+        const auto eps = std::count_if(eps_.begin(), eps_.end(),
+                                       [&](int ep) { return Pairs(tp, dps_[dp], cp, ep); });
         const int64_t most = slots_ / (int64_t{tp} * cp * dps_[dp]);
         const auto pps = std::upper_bound(pps_.begin(), pps_.end(), most) - pps_.begin();
         const int64_t ways = eps * std::ssize(sequence_parallels(tp, cp));

@@ -29,6 +29,7 @@ struct ScheduleChoice {
   ScheduleKind kind = ScheduleKind::kOneForwardOneBackward;
   int virtual_stages = 1;
   bool balanced = false;  // blocks are split by what stages take (balance.h), not evenly
+  bool ragged = false;    // interleaved: pp need not divide the microbatches
 };
 
 // A way to cut the batch: dp replicas of so many microbatches.
@@ -55,7 +56,8 @@ class Space {
   // Returns the choices for pps()[index]; Takes says which of them take so many microbatches.
   const std::vector<ScheduleChoice>& schedules(size_t index) const { return schedules_[index]; }
   static bool Takes(const ScheduleChoice& choice, int pp, int64_t gradient_accumulation_steps) {
-    return choice.kind != ScheduleKind::kInterleaved || gradient_accumulation_steps % pp == 0;
+    return choice.kind != ScheduleKind::kInterleaved || gradient_accumulation_steps % pp == 0 ||
+           (choice.ragged && gradient_accumulation_steps > pp);
   }
   // Ascending, at most 4. `data_group`: dp * cp.
   absl::Span<const int> ZeroStages(int64_t data_group) const;
@@ -68,7 +70,7 @@ class Space {
 
   // Whether some layout of the lattice has these two.
   bool Pairs(int tp, int cp) const;
-  bool Pairs(int dp, int cp, int ep) const;
+  bool Pairs(int tp, int dp, int cp, int ep) const;
 
   // A layout with everything that all layouts of tp and cp share, the other degrees 1, and the
   // first of sequence_parallels.

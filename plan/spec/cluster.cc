@@ -177,6 +177,12 @@ void CheckCollectives(const Cluster& cluster, Issues& issues) {
       issues.push_back({absl::StrCat("cluster.", item, ".ranks"),
                         absl::StrCat(point.ranks, " is too few; use 2 or more")});
     }
+    if (point.nodes < 1 || (point.ranks >= 2 && point.ranks % point.nodes != 0)) {
+      issues.push_back({absl::StrCat("cluster.", item, ".nodes"),
+                        absl::StrCat(point.nodes, " does not divide the ", point.ranks,
+                                     " ranks; use the number of nodes that they were spread over "
+                                     "evenly")});
+    }
     if (point.bytes < 1) {
       issues.push_back({absl::StrCat("cluster.", item, ".bytes"),
                         absl::StrCat(point.bytes, " is too few; use 1 or more")});

@@ -78,12 +78,14 @@ struct LinkProfile {
 enum class Collective { kAllReduce, kAllGather, kReduceScatter, kSendReceive };
 Words WordsOf(Collective);
 
-// A measured collective among the first `ranks` workers of a node; bytes of the full tensor.
+// A measured collective among `ranks` workers, as many on each of `nodes` nodes; bytes of the full
+// tensor.
 struct CollectivePoint {
   Collective collective = Collective::kAllReduce;
   int ranks = 0;
   int64_t bytes = 0;
   double seconds = 0;
+  int nodes = 1;
   friend bool operator==(const CollectivePoint&, const CollectivePoint&) = default;
 };
 

@@ -27,6 +27,17 @@ BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int 
   return range;
 }
 
+int64_t StageBlocksBefore(const Layout& layout, int64_t num_blocks, int stage, int64_t end) {
+  int64_t count = 0;
+  if (end == 0) return count;
+  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
+    const BlockRange blocks = ChunkBlocks(layout, num_blocks, stage, chunk);
+    if (blocks.begin >= end) break;
+    count += std::min(blocks.end, end) - blocks.begin;
+  }
+  return count;
+}
+
 int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage) {
   CHECK(stage >= 0 && stage < layout.pp);
   if (!layout.layers_per_stage.empty()) return layout.layers_per_stage[static_cast<size_t>(stage)];

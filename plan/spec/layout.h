@@ -49,7 +49,8 @@ struct Layout {
   int64_t gradient_accumulation_steps = 1;  // microbatches per replica and step
   Recompute recompute = Recompute::kNone;   // of stages that recompute_per_stage does not name
   int virtual_stages = 1;                   // chunks of blocks per rank; > 1: kInterleaved only
-  int ep = 1;                               // expert parallel degree; lies inside dp
+  int ep = 1;   // expert parallel degree: ranks of dp x cp x (tp / etp) that share the experts
+  int etp = 0;  // tensor parallel degree of experts, which divides tp; 0: tp
   // Ranks that a ZeRO shard is spread over; 1: the whole data group, dp * cp (DeepSpeed's default).
   int zero_hpz_partition_size = 1;
   bool sequence_parallel = false;  // norms and residuals sharded over tp (arXiv:2205.05198, 4.2.2)
@@ -63,6 +64,12 @@ struct Layout {
   // Parts that the tokens outside of tensor-parallel products are cut into.
   int sequence_ranks() const { return sequence_parallel ? tp : 1; }
   int data_group() const { return dp * cp; }  // ranks that hold the same dense parameters
+  int expert_tp() const { return etp == 0 ? tp : etp; }
+  // Returns how many of `ranks` of a data group, times tp, hold the same experts.
+  double expert_ranks(double ranks) const {
+    const double copies = ranks * (tp / expert_tp()) / ep;
+    return copies > 1 ? copies : 1;
+  }
   bool has_zero_groups() const { return zero_hpz_partition_size > 1; }
   int zero_ranks() const { return has_zero_groups() ? zero_hpz_partition_size : data_group(); }
   bool offloads_optimizer() const { return offload_optimizer == OffloadDevice::kCpu; }
@@ -78,7 +85,7 @@ struct Layout {
 // A LayoutSpec is what is asked of a layout, by a job file or by a person's question; what is not
 // asked is the planner's to choose. Its members are those of Layout, one by one.
 struct LayoutSpec {
-  std::optional<int> dp = {}, tp = {}, pp = {}, cp = {}, ep = {};
+  std::optional<int> dp = {}, tp = {}, pp = {}, cp = {}, ep = {}, etp = {};
   std::optional<int> zero_stage = {};
   std::optional<int> zero_hpz_partition_size = {};
   std::optional<ScheduleKind> pp_schedule = {};
@@ -129,6 +136,9 @@ class EvenBlockCounts {
 
 // Number of blocks that `stage` holds, over all its chunks.
 int64_t StageBlockCount(const Layout& layout, int64_t num_blocks, int stage);
+
+// Counts those of them that come before block `end` of the model.
+int64_t StageBlocksBefore(const Layout& layout, int64_t num_blocks, int stage, int64_t end);
 
 Words WordsOf(ScheduleKind);
 Words WordsOf(Recompute);

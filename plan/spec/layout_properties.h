@@ -80,6 +80,7 @@ inline constexpr auto kLayoutProperties = [] {
       LayoutProperty<int>{"pp", "parallelism.pp", &L::pp, &S::pp, kAlways, {8, true}},
       LayoutProperty<int>{"cp", "parallelism.cp", &L::cp, &S::cp, kElse, {2, true}},
       LayoutProperty<int>{"ep", "parallelism.ep", &L::ep, &S::ep, kElse, {3, true}},
+      LayoutProperty<int>{"etp", "parallelism.etp", &L::etp, &S::etp, kElse, {17, true}},
       LayoutProperty<int>{"zero_stage", "parallelism.zero_stage",
           &L::zero_stage, &S::zero_stage, kElse, {4, true}},
       LayoutProperty<int>{"zero_hpz_partition_size", "parallelism.zero_hpz_partition_size",

@@ -62,14 +62,18 @@ void CheckTensorDegree(const ModelShape& model, const Cluster& cluster, const La
   const auto keeps_kv = [&](int64_t tp) {
     return model.num_kv_heads % tp == 0 || tp % model.num_kv_heads == 0;
   };
-  int64_t common = std::gcd(model.num_heads, model.ffn_size);
+  // Only feed-forwards that are there count; experts may have a degree of their own.
+  const bool has_dense = model.num_experts == 0 || model.num_dense_blocks > 0;
+  const int64_t ffn_size = std::gcd(has_dense ? model.ffn_size : 0, model.shared_ffn_size);
+  int64_t common = std::gcd(model.num_heads, ffn_size);
   for (int64_t tp = 1; tp <= common; ++tp) {
     if (common % tp == 0 && !keeps_kv(tp)) common = std::gcd(common, model.num_kv_heads);
   }
   const std::vector<std::pair<absl::string_view, int64_t>> divided = {
       {keys.num_heads, model.num_heads},
       {keys.num_kv_heads, keeps_kv(layout.tp) ? layout.tp : model.num_kv_heads},
-      {keys.ffn_size, model.ffn_size}};
+      {keys.ffn_size, has_dense ? model.ffn_size : 0},
+      {keys.shared_ffn_size, model.shared_ffn_size}};
   for (const auto& [name, value] : divided) {
     if (value % layout.tp == 0) continue;
     issues.push_back(
@@ -85,6 +89,22 @@ void CheckTensorDegree(const ModelShape& model, const Cluster& cluster, const La
 }
 
 void CheckExperts(const ModelShape& model, const Layout& layout, std::vector<SpecIssue>& issues) {
+  if (layout.etp != 0 && (layout.etp < 0 || model.num_experts == 0)) {
+    issues.push_back({"parallelism.etp",
+                      absl::StrCat(layout.etp, model.num_experts == 0
+                                                   ? " with a model without experts; use 0"
+                                                   : " is too few; use 0 for tp, or 1 or more")});
+    return;
+  }
+  const int etp = layout.expert_tp();
+  if (layout.tp % etp != 0 || (model.num_experts > 0 && model.expert_ffn_size % etp != 0)) {
+    const int64_t common = std::gcd<int64_t, int64_t>(layout.tp, model.expert_ffn_size);
+    issues.push_back(
+        {"parallelism.etp", absl::StrCat(etp, " does not divide both parallelism.tp ", layout.tp,
+                                         " and moe_intermediate_size ", model.expert_ffn_size,
+                                         "; use ", DivisorsText(common, common, etp))});
+    return;
+  }
   if (layout.ep == 1) return;
   constexpr absl::string_view kKey = "parallelism.ep";
   if (layout.ep < 1 || model.num_experts == 0) {
@@ -92,11 +112,14 @@ void CheckExperts(const ModelShape& model, const Layout& layout, std::vector<Spe
         {std::string{kKey},
          absl::StrCat(layout.ep, model.num_experts == 0 ? " with a model without experts; use 1"
                                                         : " is too few; use 1 or more")});
-  } else if (model.num_experts % layout.ep != 0 || layout.dp % layout.ep != 0) {
-    const int64_t common = std::gcd<int64_t, int64_t>(model.num_experts, layout.dp);
+    return;
+  }
+  const int64_t ranks = int64_t{layout.dp} * layout.cp * (layout.tp / etp);
+  if (model.num_experts % layout.ep != 0 || ranks % layout.ep != 0) {
+    const int64_t common = std::gcd<int64_t, int64_t>(model.num_experts, ranks);
     issues.push_back(
         {std::string{kKey}, absl::StrCat(layout.ep, " does not divide both the ", model.num_experts,
-                                         " experts and parallelism.dp ", layout.dp, "; use ",
+                                         " experts and dp x cp x tp / etp = ", ranks, "; use ",
                                          DivisorsText(common, common, layout.ep))});
   }
 }
@@ -156,8 +179,12 @@ void CheckStageLists(const ModelShape& model, const Layout& layout,
   constexpr absl::string_view kKey = "parallelism.layers_per_stage";
   int64_t sum = 0;
   bool positive = true;
-  for (const int64_t blocks : layout.layers_per_stage) {
-    positive = positive && blocks >= 1 && blocks <= model.num_blocks;
+  const size_t last = layout.layers_per_stage.size() - 1;
+  for (size_t stage = 0; stage <= last; ++stage) {
+    const int64_t blocks = layout.layers_per_stage[stage];
+    // The ends of the network may have a stage to themselves.
+    const int64_t least = last > 0 && (stage == 0 || stage == last) ? 0 : 1;
+    positive = positive && blocks >= least && blocks <= model.num_blocks;
     sum += blocks;
   }
   if (layout.virtual_stages != 1) {
@@ -169,6 +196,13 @@ void CheckStageLists(const ModelShape& model, const Layout& layout,
                                          layout.pp, " positive numbers that sum to ",
                                          KeysOf(model.family).num_blocks, " ", model.num_blocks)});
   }
+}
+
+SpecIssue RaggedRounds(const Layout& layout) {
+  return {"parallelism.pp_schedule",
+          absl::StrCat("interleaved_1f1b with ", layout.gradient_accumulation_steps,
+                       " microbatches, which are not a multiple of parallelism.pp ", layout.pp,
+                       "; use 1f1b")};
 }
 
 // Checks the rules on the sequence, on the number of microbatches and on the head's chunks.
@@ -191,11 +225,8 @@ void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<Sp
                       batch.seq_len / layout.cp, " tokens of a sequence on a rank; use false")});
   }
   if (layout.pp_schedule == ScheduleKind::kInterleaved &&
-      layout.gradient_accumulation_steps % layout.pp != 0) {
-    issues.push_back({"parallelism.pp_schedule",
-                      absl::StrCat("interleaved_1f1b with ", layout.gradient_accumulation_steps,
-                                   " microbatches, which are not a multiple of parallelism.pp ",
-                                   layout.pp, "; use 1f1b")});
+      layout.gradient_accumulation_steps < layout.pp) {
+    issues.push_back(RaggedRounds(layout));
   }
   if (layout.head_chunk_tokens < 0) {
     issues.push_back({"training.head_chunk_tokens",
@@ -278,7 +309,7 @@ std::vector<SpecIssue> DegreeIssues(const ModelShape& model, const Cluster& clus
   CheckZero(layout, issues);
   CheckChunks(model, layout, issues);
   CheckStageLists(model, layout, issues);
-  if (layout.pp > model.num_blocks) {
+  if (layout.pp > model.num_blocks && layout.layers_per_stage.empty()) {
     issues.push_back({"parallelism.pp",
                       absl::StrCat(layout.pp, " is more than ", KeysOf(model.family).num_blocks,
                                    " ", model.num_blocks, "; use ", UpToText(model.num_blocks))});
@@ -315,7 +346,7 @@ absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const 
   return FirstIssue(issues);
 }
 
-std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layout) {
+std::vector<SpecIssue> EngineIssues(const ModelShape& model) {
   std::vector<SpecIssue> issues;
   const auto refuse = [&](absl::string_view key, const auto& found, absl::string_view cure) {
     issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
@@ -323,7 +354,37 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layou
   if (model.num_experts > 0) {
     refuse("model.num_local_experts", model.num_experts, "a model without experts");
   }
-  if (layout.ep != 1) refuse("parallelism.ep", layout.ep, "1");
+  if (model.is_latent()) {
+    refuse("model.kv_lora_rank", model.latent.kv_rank, "a model without it");
+  }
+  if (model.qk_norms) refuse("model.use_qk_norm", "true", "false");
+  if (model.layer_norms) refuse("model.use_layer_norm", "true", "false");
+  if (model.plain_ffn) refuse("model.use_plain_mlp", "true", "false");
+  return issues;
+}
+
+std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layout) {
+  std::vector<SpecIssue> issues = EngineIssues(model);
+  const auto refuse = [&](absl::string_view key, std::string found) {
+    issues.push_back({std::string{key}, std::move(found)});
+  };
+  if (layout.ep != 1) {
+    refuse("parallelism.ep", absl::StrCat(layout.ep, " is not supported yet; use 1"));
+  }
+  if (layout.etp != 0) {
+    refuse("parallelism.etp", absl::StrCat(layout.etp, " is not supported yet; leave it out"));
+  }
+  const std::vector<int64_t>& blocks = layout.layers_per_stage;
+  if (!blocks.empty() && (blocks.front() == 0 || blocks.back() == 0)) {
+    refuse("parallelism.layers_per_stage",
+           absl::StrCat(absl::StrJoin(layout.layers_per_stage, ", "),
+                        " has a stage without blocks, which is not supported yet; use 1 or more"));
+  }
+  const bool interleaved = layout.pp_schedule == ScheduleKind::kInterleaved;
+  const int64_t microbatches = layout.gradient_accumulation_steps;  // fewer no engine takes
+  if (interleaved && microbatches > layout.pp && microbatches % layout.pp != 0) {
+    issues.push_back(RaggedRounds(layout));
+  }
   return issues;
 }
 

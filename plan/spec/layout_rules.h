@@ -36,6 +36,8 @@ absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const 
 // "parallelism.cp: 2 is not supported yet; use 1".
 // Such a layout can be planned, not run. REQUIRES: CheckModel holds.
 std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layout);
+// The same of the model alone.
+std::vector<SpecIssue> EngineIssues(const ModelShape& model);
 
 // CheckLayout, then the first of EngineIssues: what a worker, and whoever starts one, asks.
 absl::Status CheckRunnable(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,

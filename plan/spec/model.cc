@@ -37,9 +37,14 @@ class Inventory {
   void AddNorm(const std::string& name) {
     Add(absl::StrCat(name, ".weight"), {model_.hidden_size}, -1, 1, InitialValue::kOne, 0);
     tensors_.back().is_norm = true;
-    if (model_.family != ModelFamily::kGpt2) return;
+    if (!model_.has_layer_norms()) return;
     Add(absl::StrCat(name, ".bias"), {model_.hidden_size}, -1, 1, InitialValue::kZero, 0);
     tensors_.back().is_norm = true;
+  }
+
+  // An RMSNorm inside attention, of whole tokens on each rank.
+  void AddInnerNorm(const std::string& name, int64_t width) {
+    Add(absl::StrCat(name, ".weight"), {width}, -1, 1, InitialValue::kOne, 0);
   }
 
   // Rows are tokens or positions.
@@ -76,6 +81,37 @@ class Inventory {
   std::vector<TensorSpec> tensors_;
 };
 
+// The tensors of attention that make its queries, keys and values.
+void AddQueriesAndKeys(const ModelShape& model, const std::string& prefix, Inventory& inventory) {
+  const double std = model.initializer_range;
+  const int64_t width = model.hidden_size;
+  const int64_t head_dim = model.head_dim;
+  const int64_t q_width = model.num_heads * head_dim;
+  if (!model.is_latent()) {
+    const int64_t kv_width = model.num_kv_heads * head_dim;
+    inventory.AddLinear(prefix + "attn.q", q_width, width, 0, head_dim, std);
+    inventory.AddLinear(prefix + "attn.k", kv_width, width, 0, head_dim, std);
+    inventory.AddLinear(prefix + "attn.v", kv_width, width, 0, head_dim, std);
+    if (!model.qk_norms) return;
+    inventory.AddInnerNorm(prefix + "attn.q_norm", head_dim);
+    inventory.AddInnerNorm(prefix + "attn.k_norm", head_dim);
+    return;
+  }
+  const LatentAttention& latent = model.latent;
+  if (latent.query_rank > 0) {
+    inventory.AddLinear(prefix + "attn.q_down", latent.query_rank, width, -1, 1, std);
+    inventory.AddInnerNorm(prefix + "attn.q_norm", latent.query_rank);
+    inventory.AddLinear(prefix + "attn.q_up", q_width, latent.query_rank, 0, head_dim, std);
+  } else {
+    inventory.AddLinear(prefix + "attn.q", q_width, width, 0, head_dim, std);
+  }
+  const int64_t up_dim = latent.nope_dim + latent.value_dim;
+  inventory.AddLinear(prefix + "attn.kv_down", latent.kv_rank + latent.rope_dim, width, -1, 1, std);
+  inventory.AddInnerNorm(prefix + "attn.kv_norm", latent.kv_rank);
+  inventory.AddLinear(prefix + "attn.kv_up", model.num_heads * up_dim, latent.kv_rank, 0, up_dim,
+                      std);
+}
+
 void AddBlock(const ModelShape& model, int64_t block, Inventory& inventory) {
   const bool gpt2 = model.family == ModelFamily::kGpt2;
   const double std = model.initializer_range;
@@ -83,26 +119,27 @@ void AddBlock(const ModelShape& model, int64_t block, Inventory& inventory) {
   const double residual_std =
       gpt2 ? std / std::sqrt(2.0 * static_cast<double>(model.num_blocks)) : std;
   const int64_t width = model.hidden_size;
-  const int64_t head_dim = model.head_dim;
-  const int64_t q_width = model.num_heads * head_dim;
-  const int64_t kv_width = model.num_kv_heads * head_dim;
   const std::string prefix = absl::StrCat("blocks.", block, ".");
   inventory.Enter(ModelPart::kBlock, block);
   inventory.AddNorm(prefix + "norm1");
-  inventory.AddLinear(prefix + "attn.q", q_width, width, 0, head_dim, std);
-  inventory.AddLinear(prefix + "attn.k", kv_width, width, 0, head_dim, std);
-  inventory.AddLinear(prefix + "attn.v", kv_width, width, 0, head_dim, std);
-  inventory.AddLinear(prefix + "attn.o", width, q_width, 1, head_dim, residual_std);
+  AddQueriesAndKeys(model, prefix, inventory);
+  inventory.AddLinear(prefix + "attn.o", width, model.num_heads * model.value_dim(), 1,
+                      model.value_dim(), residual_std);
   inventory.AddNorm(prefix + "norm2");
   const auto add_feed_forward = [&](const std::string& name, int64_t ffn_size) {
-    if (!gpt2) inventory.AddLinear(name + ".gate", ffn_size, width, 0, 1, std);
+    if (model.is_gated()) inventory.AddLinear(name + ".gate", ffn_size, width, 0, 1, std);
     inventory.AddLinear(name + ".up", ffn_size, width, 0, 1, std);
     inventory.AddLinear(name + ".down", width, ffn_size, 1, 1, residual_std);
   };
-  if (model.num_experts == 0) return add_feed_forward(prefix + "mlp", model.ffn_size);
+  if (!model.has_experts(block)) return add_feed_forward(prefix + "mlp", model.ffn_size);
   inventory.AddLinear(prefix + "mlp.router", model.num_experts, width, -1, 1, std);
   for (int64_t expert = 0; expert < model.num_experts; ++expert) {
     add_feed_forward(absl::StrCat(prefix, "mlp.experts.", expert), model.expert_ffn_size);
+  }
+  if (model.shared_ffn_size == 0) return;
+  add_feed_forward(prefix + "mlp.shared", model.shared_ffn_size);
+  if (model.shared_expert_gate) {
+    inventory.AddLinear(prefix + "mlp.shared_gate", 1, width, -1, 1, std);
   }
 }
 
@@ -170,10 +207,68 @@ void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<Spec
   CheckRopeScaling(model.rope_scaling, issues);
 }
 
+// Latent attention is a llama's alone. REQUIRES: the other counts are sound.
+void CheckLatent(const ModelShape& model, std::vector<SpecIssue>& issues) {
+  const LatentAttention& latent = model.latent;
+  if (!model.is_latent() && latent.kv_rank == 0) return;
+  CheckCount("kv_lora_rank", latent.kv_rank, kMaxHidden, issues);
+  if (latent.query_rank != 0) CheckCount("q_lora_rank", latent.query_rank, kMaxHidden, issues);
+  CheckCount("qk_nope_head_dim", latent.nope_dim, kMaxHidden, issues);
+  CheckCount("qk_rope_head_dim", latent.rope_dim, kMaxHidden, issues);
+  CheckCount("v_head_dim", latent.value_dim, kMaxHidden, issues);
+  const auto wrong = [&](absl::string_view key, std::string message) {
+    issues.push_back({absl::StrCat("model.", key), std::move(message)});
+  };
+  if (model.num_kv_heads != model.num_heads) {
+    wrong("num_key_value_heads", absl::StrCat(model.num_kv_heads, " with kv_lora_rank, where each ",
+                                              "head has a key of its own; use ", model.num_heads));
+  }
+  if (model.head_dim != latent.nope_dim + latent.rope_dim) {
+    wrong("head_dim", absl::StrCat(model.head_dim, " is not qk_nope_head_dim + qk_rope_head_dim; ",
+                                   "use ", latent.nope_dim + latent.rope_dim, ", or leave it out"));
+  }
+  if (model.qk_norms) {
+    wrong("use_qk_norm", "true with kv_lora_rank, which has norms of its own; use false");
+  }
+  if (model.attention_bias) {
+    wrong("attention_bias", "true with kv_lora_rank, whose layers have none; use false");
+  }
+}
+
+// REQUIRES: num_experts is sound and at least 1.
+void CheckSharedExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
+  const auto wrong = [&](absl::string_view key, std::string message) {
+    issues.push_back({absl::StrCat("model.", key), std::move(message)});
+  };
+  if (model.num_dense_blocks < 0 || model.num_dense_blocks >= model.num_blocks) {
+    wrong("first_k_dense_replace",
+          absl::StrCat(model.num_dense_blocks, " is out of range; use 0 to ", model.num_blocks - 1,
+                       ", so that a block with experts is left"));
+  }
+  if (model.shared_ffn_size != 0) {
+    CheckCount("shared_expert_intermediate_size", model.shared_ffn_size, kMaxFfn, issues);
+  } else if (model.shared_expert_gate) {
+    wrong("shared_expert_gate", "true without a shared expert; use false");
+  }
+  if (!(model.expert_imbalance >= 1) ||
+      model.expert_imbalance > static_cast<double>(model.num_experts)) {
+    wrong("expert_imbalance",
+          absl::StrCat(model.expert_imbalance, " is out of range; use 1 to ", model.num_experts));
+  }
+}
+
 // REQUIRES: the other counts are sound.
 void CheckExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
   constexpr absl::string_view kExperts = "model.num_local_experts";
-  if (model.num_experts == 0) return;
+  if (model.num_experts == 0) {
+    if (model.num_dense_blocks == 0 && model.shared_ffn_size == 0) return;
+    const bool dense = model.num_dense_blocks != 0;
+    issues.push_back({absl::StrCat("model.", dense ? "first_k_dense_replace"
+                                                   : "shared_expert_intermediate_size"),
+                      absl::StrCat(dense ? model.num_dense_blocks : model.shared_ffn_size,
+                                   " with a model without experts; use 0, or num_local_experts")});
+    return;
+  }
   if (model.family == ModelFamily::kGpt2) {
     issues.push_back(
         {std::string{kExperts}, absl::StrCat(model.num_experts,
@@ -191,6 +286,7 @@ void CheckExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
                       absl::StrCat(model.num_experts, " experts of ", model.expert_ffn_size,
                                    " are too wide; use at most ", kMaxExpertWidth, " in all")});
   }
+  CheckSharedExperts(model, issues);
 }
 
 }  // namespace
@@ -226,7 +322,20 @@ ModelKeys KeysOf(ModelFamily family) {
           .attention_bias = "attention_bias",
           .rope_scaling = "rope_scaling",
           .num_experts = "num_local_experts",
-          .experts_per_token = "num_experts_per_tok"};
+          .experts_per_token = "num_experts_per_tok",
+          .expert_ffn_size = "moe_intermediate_size",
+          .num_dense_blocks = "first_k_dense_replace",
+          .shared_ffn_size = "shared_expert_intermediate_size",
+          .shared_expert_gate = "shared_expert_gate",
+          .expert_imbalance = "expert_imbalance",
+          .query_rank = "q_lora_rank",
+          .kv_rank = "kv_lora_rank",
+          .nope_dim = "qk_nope_head_dim",
+          .rope_dim = "qk_rope_head_dim",
+          .value_dim = "v_head_dim",
+          .qk_norms = "use_qk_norm",
+          .layer_norms = "use_layer_norm",
+          .plain_ffn = "use_plain_mlp"};
 }
 
 std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
@@ -250,6 +359,7 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
     CheckLlama(model, keys, issues);
   }
   if (issues.empty()) CheckExperts(model, issues);
+  if (issues.empty()) CheckLatent(model, issues);
   if (issues.empty() && model.num_heads * model.head_dim > kMaxFfn) {
     issues.push_back({absl::StrCat("model.", keys.num_heads),
                       absl::StrCat(model.num_heads, " heads of ", model.head_dim,
@@ -285,35 +395,64 @@ std::vector<TensorSpec> Tensors(const ModelShape& model) {
 }
 
 int64_t ParameterCount(const ModelShape& model) {
-  // All blocks are alike: one is listed, however many there are.
-  ModelShape one_block = model;
-  one_block.num_blocks = 1;
-  int64_t count = 0;
-  for (const TensorSpec& tensor : Tensors(one_block)) {
-    count += (tensor.part == ModelPart::kBlock ? model.num_blocks : 1) * tensor.elements();
-  }
-  return count;
+  // Blocks of a kind are alike: one is listed, however many there are.
+  const auto count = [](ModelShape one, int64_t blocks, int64_t ends) {
+    one.num_blocks = 1;
+    one.num_dense_blocks = 0;
+    int64_t sum = 0;
+    for (const TensorSpec& tensor : Tensors(one)) {
+      sum += (tensor.part == ModelPart::kBlock ? blocks : ends) * tensor.elements();
+    }
+    return sum;
+  };
+  const int64_t own = count(model, model.num_blocks - model.num_dense_blocks, 1);
+  if (model.num_dense_blocks == 0) return own;
+  return own + count(OfDenseBlocks(model), model.num_dense_blocks, 0);
 }
 
 int64_t ActiveParameterCount(const ModelShape& model) {
-  const int64_t expert = 3 * model.hidden_size * model.expert_ffn_size;
-  return ParameterCount(model) -
-         model.num_blocks * (model.num_experts - model.experts_per_token) * expert;
+  const int64_t matrices = model.is_gated() ? 3 : 2;
+  const int64_t expert = matrices * model.hidden_size * model.expert_ffn_size;
+  return ParameterCount(model) - (model.num_blocks - model.num_dense_blocks) *
+                                     (model.num_experts - model.experts_per_token) * expert;
+}
+
+ModelShape OfDenseBlocks(const ModelShape& model) {
+  ModelShape dense = model;
+  dense.num_experts = dense.experts_per_token = dense.expert_ffn_size = 0;
+  dense.num_dense_blocks = dense.shared_ffn_size = 0;
+  dense.shared_expert_gate = false;
+  dense.expert_imbalance = 1;
+  return dense;
 }
 
 double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len) {
   const auto width = static_cast<double>(model.hidden_size);
-  const auto q_width = static_cast<double>(model.num_heads * model.head_dim);
-  const auto kv_width = static_cast<double>(model.num_kv_heads * model.head_dim);
+  const auto heads = static_cast<double>(model.num_heads);
+  const double q_width = heads * static_cast<double>(model.head_dim);
+  const double v_width = heads * static_cast<double>(model.value_dim());
   // A token passes the experts that it is sent to.
-  const auto ffn = static_cast<double>(
-      model.num_experts == 0 ? model.ffn_size : model.experts_per_token * model.expert_ffn_size);
-  const double mlp_matrices = model.family == ModelFamily::kGpt2 ? 2 : 3;
-  const double weights = width * (q_width + 2 * kv_width) + q_width * width +
-                         mlp_matrices * width * ffn +
-                         width * static_cast<double>(model.num_experts);
+  const auto ffn =
+      static_cast<double>(model.num_experts == 0 ? model.ffn_size
+                                                 : model.experts_per_token * model.expert_ffn_size +
+                                                       model.shared_ffn_size);
+  const double mlp_matrices = model.is_gated() ? 3 : 2;
+  double weights =
+      v_width * width + mlp_matrices * width * ffn + width * static_cast<double>(model.num_experts);
+  if (model.shared_expert_gate) weights += width;
+  if (model.is_latent()) {
+    const LatentAttention& latent = model.latent;
+    const auto q_rank = static_cast<double>(latent.query_rank);
+    const auto kv_rank = static_cast<double>(latent.kv_rank);
+    weights += q_rank > 0 ? q_rank * (width + q_width) : width * q_width;
+    weights += width * (kv_rank + static_cast<double>(latent.rope_dim)) +
+               kv_rank * (heads * static_cast<double>(latent.nope_dim) + v_width);
+  } else {
+    const auto kv_width = static_cast<double>(model.num_kv_heads * model.head_dim);
+    weights += width * (q_width + 2 * kv_width);
+  }
   // q k^T and the sum over v: 2 * T * H * E each over all pairs; causality needs half of them.
-  const double attention = 2 * static_cast<double>(seq_len) * q_width;
+  const double attention = static_cast<double>(seq_len) * (q_width + v_width);
   return 2 * weights + attention;
 }
 
@@ -327,7 +466,11 @@ Words WordsOf(ModelFamily) {
 }
 
 absl::string_view ModelTypeOf(const ModelShape& model) {
-  return model.num_experts > 0 ? "mixtral" : WordOf(model.family);
+  if (model.is_latent()) return "deepseek_v3";
+  if (model.num_experts > 0) return model.qk_norms ? "qwen3_moe" : "mixtral";
+  if (model.qk_norms) return "qwen3";
+  if (model.layer_norms || model.plain_ffn) return "nemotron";
+  return WordOf(model.family);
 }
 
 absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name) {

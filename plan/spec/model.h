@@ -31,6 +31,17 @@ struct RopeScaling {
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
+// Queries, keys and values through low ranks (DeepSeek-V2, arXiv:2405.04434, 2.1). A head's query
+// and key have a part without position and one with it; of the latter one key serves all heads.
+struct LatentAttention {
+  int64_t query_rank = 0;  // 0: queries are made of the residual itself
+  int64_t kv_rank = 0;     // 0: attention is plain, whatever the others say
+  int64_t nope_dim = 0;    // of a head's query and key, without position
+  int64_t rope_dim = 0;    // of them, with position
+  int64_t value_dim = 0;   // of a head's value
+  friend bool operator==(const LatentAttention&, const LatentAttention&) = default;
+};
+
 // Counts of a decoder-only transformer; letters are those of the glossary (README).
 struct ModelShape {
   ModelFamily family = ModelFamily::kGpt2;
@@ -39,20 +50,37 @@ struct ModelShape {
   int64_t num_blocks = 0;     // L
   int64_t num_heads = 0;      // H
   int64_t num_kv_heads = 0;   // K; equals H for gpt2
-  int64_t head_dim = 0;       // E
+  int64_t head_dim = 0;       // E; of queries and keys: latent.nope_dim + latent.rope_dim if latent
   int64_t ffn_size = 0;       // F
   int64_t max_positions = 0;  // longest sequence; rows of embed.positions.weight for gpt2
   double norm_eps = 1e-5;
   double initializer_range = 0.02;
   double rope_theta = 10000.0;  // llama only
   bool tied_embeddings = true;  // head.weight is embed.tokens.weight
-  // Mixture of experts in every block; num_experts 0: a dense feed-forward.
+  // Mixture of experts in every block but the first `num_dense_blocks`, whose feed-forward is dense
+  // and ffn_size wide; num_experts 0: all are dense.
   int64_t num_experts = 0;
-  int64_t experts_per_token = 0;  // top-k
-  int64_t expert_ffn_size = 0;    // F of one expert
+  int64_t experts_per_token = 0;    // top-k
+  int64_t expert_ffn_size = 0;      // F of one expert
+  int64_t num_dense_blocks = 0;     // before those with experts
+  int64_t shared_ffn_size = 0;      // F of what every token passes beside its experts; 0: nothing
+  bool shared_expert_gate = false;  // a weight [1, D] says how much of that is taken
+  // Tokens of the fullest rank's experts over the mean: a router's balance, as the planner is told.
+  double expert_imbalance = 1;
   RopeScaling rope_scaling = {};  // llama only
   bool attention_bias = false;    // llama only: q, k, v and o have biases (gpt2's always have)
+  // The rest is llama's alone.
+  LatentAttention latent = {};
+  bool qk_norms = false;     // RMSNorm over a head's query and key, each [E]
+  bool layer_norms = false;  // norms take the mean off and have biases, as gpt2's
+  bool plain_ffn = false;    // two matrices without a gate, as gpt2's
 
+  bool is_latent() const { return latent.kv_rank > 0; }
+  // Whether the feed-forward has a gate: three matrices instead of two.
+  bool is_gated() const { return family != ModelFamily::kGpt2 && !plain_ffn; }
+  bool has_layer_norms() const { return family == ModelFamily::kGpt2 || layer_norms; }
+  bool has_experts(int64_t block) const { return num_experts > 0 && block >= num_dense_blocks; }
+  int64_t value_dim() const { return is_latent() ? latent.value_dim : head_dim; }
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 
@@ -100,6 +128,19 @@ struct ModelKeys {
   absl::string_view rope_scaling = "";
   absl::string_view num_experts = "";
   absl::string_view experts_per_token = "";
+  absl::string_view expert_ffn_size = "";
+  absl::string_view num_dense_blocks = "";
+  absl::string_view shared_ffn_size = "";
+  absl::string_view shared_expert_gate = "";
+  absl::string_view expert_imbalance = "";
+  absl::string_view query_rank = "";
+  absl::string_view kv_rank = "";
+  absl::string_view nope_dim = "";
+  absl::string_view rope_dim = "";
+  absl::string_view value_dim = "";
+  absl::string_view qk_norms = "";
+  absl::string_view layer_norms = "";
+  absl::string_view plain_ffn = "";
 };
 ModelKeys KeysOf(ModelFamily family);
 
@@ -120,14 +161,19 @@ int64_t ParameterCount(const ModelShape& model);
 // sent to (top-k).
 int64_t ActiveParameterCount(const ModelShape& model);
 
-// Multiply-add counted as 2. Forward pass of one block, or of the head, per token at sequence
-// length `seq_len` with causal attention (PTD-P, arXiv:2104.04473, appendix; attention halved for
-// causality), and with the experts that a token is sent to. The backward pass costs twice as much.
+// Returns the model whose blocks are all like the first `num_dense_blocks` of `model`.
+ModelShape OfDenseBlocks(const ModelShape& model);
+
+// Multiply-add counted as 2. Forward pass of one block (with experts where there are any), or of
+// the head, per token at sequence length `seq_len` with causal attention (PTD-P, arXiv:2104.04473,
+// appendix; attention halved for causality), and with the experts that a token is sent to. The
+// backward pass costs twice as much.
 double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len);
 double HeadForwardFlopsPerToken(const ModelShape& model);
 
 Words WordsOf(ModelFamily);
-// Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral".
+// Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral", "qwen3", "qwen3_moe",
+// "deepseek_v3", "nemotron".
 absl::string_view ModelTypeOf(const ModelShape& model);
 absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name);
 

@@ -75,8 +75,6 @@ TEST(ParseMeasured, LeavesOutWhatItHasNoWordsForAndSaysWhy) {
        "layers \"-3\" is not a count"},
       {"8,8,,gpt,12,512,8,8,64,2048,0,50257,1,,,,,1024,32,4,8,1,1,1,1,1,0,,0,some,bf16,1",
        "recompute \"some\" is not one of ours"},
-      {"8,8,,llama,12,512,8,8,64,2048,1,50257,1,8,2,2048,96,1024,32,4,8,1,1,1,1,1,0,,0,none,bf16,1",
-       "shared_ffn 96: an expert that every token passes is not one of ours"},
   };
   for (const auto& c : cases) {
     const MeasuredTable table = Parse(absl::StrCat("a1,s,H100,", c.cells, ",max,,1,x,\n"));
@@ -84,6 +82,21 @@ TEST(ParseMeasured, LeavesOutWhatItHasNoWordsForAndSaysWhy) {
     ASSERT_THAT(table.left_out, SizeIs(1)) << c.reason;
     EXPECT_EQ(table.left_out[0].reason, c.reason);
   }
+}
+
+TEST(ParseMeasured, ReadsExpertsAndFeedForwardsWithoutAGate) {
+  const MeasuredTable table = Parse(
+      "a1,s,H100,8,8,,llama,12,512,8,8,64,2048,1,50257,1,8,2,2048,96,1024,32,4,8,1,1,1,1,1,0,,0,"
+      "none,bf16,1,max,,1,x,\n"
+      "a2,s,H100,8,8,,gpt,12,512,8,2,64,2048,0,50257,1,,,,,1024,32,4,8,1,1,1,1,1,0,,0,"
+      "none,bf16,1,max,,1,x,qk_layernorm\n");
+  ASSERT_THAT(table.runs, SizeIs(2));
+  EXPECT_EQ(table.runs[0].shape.num_experts, 8);
+  EXPECT_EQ(table.runs[0].shape.shared_ffn_size, 96);
+  const ModelShape& plain = table.runs[1].shape;
+  EXPECT_EQ(plain.family, ModelFamily::kLlama);
+  EXPECT_TRUE(plain.plain_ffn && plain.layer_norms && plain.qk_norms);
+  EXPECT_EQ(plain.num_kv_heads, 2);
 }
 
 TEST(ParseMeasured, RefusesAFileWithoutItsColumns) {

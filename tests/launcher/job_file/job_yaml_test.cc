@@ -251,11 +251,16 @@ TEST_F(JobYaml, ReadsALlama) {
             "--set model.rope_scaling={type: linear}: model.rope_scaling: linear is not supported "
             "yet; use null or a map with rope_type llama3\n"
             "--set model.resid_pdrop=0: model.resid_pdrop: unknown key of a llama model; known are "
-            "attention_bias, attention_dropout, head_dim, hidden_act, hidden_size, "
-            "initializer_range, intermediate_size, max_position_embeddings, mlp_bias, model_type, "
-            "num_attention_heads, num_experts_per_tok, num_hidden_layers, num_key_value_heads, "
-            "num_local_experts, rms_norm_eps, rope_parameters, rope_scaling, rope_theta, "
-            "router_jitter_noise, sliding_window, tie_word_embeddings, vocab_size");
+            "attention_bias, attention_dropout, decoder_sparse_step, expert_imbalance, "
+            "first_k_dense_replace, head_dim, hidden_act, hidden_size, initializer_range, "
+            "intermediate_size, kv_lora_rank, max_position_embeddings, mlp_bias, "
+            "mlp_only_layers, model_type, moe_intermediate_size, moe_layer_freq, "
+            "n_shared_experts, num_attention_heads, num_experts_per_tok, num_hidden_layers, "
+            "num_key_value_heads, num_local_experts, q_lora_rank, qk_nope_head_dim, "
+            "qk_rope_head_dim, rms_norm_eps, rope_parameters, rope_scaling, rope_theta, "
+            "router_jitter_noise, shared_expert_gate, shared_expert_intermediate_size, "
+            "sliding_window, tie_word_embeddings, use_layer_norm, use_plain_mlp, use_qk_norm, "
+            "use_sliding_window, v_head_dim, vocab_size");
 }
 
 // A published file below `model:`, with all that says nothing about how it computes.

@@ -81,7 +81,7 @@ TEST(BlockActivationBytes, AreCutByContextAndSequenceParallelism) {
   EXPECT_DOUBLE_EQ(BlockActivationBytes(question, both, Recompute::kNone).saved, whole / 8);
 }
 
-TEST(BlockActivationBytes, GrowWithTheExpertsPerTokenNotWithTheirNumber) {
+TEST(BlockActivationBytes, GrowWithTheExpertsPerTokenButForTheRouterNotWithTheirNumber) {
   ModelShape model = Mixtral();
   const auto saved = [&] {
     const Question question = QuestionAbout(model, 4096, "megatron", Precision::kBf16);
@@ -89,9 +89,44 @@ TEST(BlockActivationBytes, GrowWithTheExpertsPerTokenNotWithTheirNumber) {
   };
   const double two_of_eight = saved();
   model.num_experts = 64;
-  EXPECT_EQ(saved(), two_of_eight);
+  EXPECT_EQ(saved() - two_of_eight, 4096 * 8.0 * (64 - 8));  // logits and shares, fp32
   model.experts_per_token = 4;
   EXPECT_GT(saved(), 1.5 * two_of_eight);
+}
+
+// Per token, in 16 bits but where it says fp32.
+TEST(BlockActivationBytes, OfLatentAttentionAreWhatItsProductsAndNormsTake) {
+  const ModelShape dense = OfDenseBlocks(DeepseekV3());
+  const double h = 7168, heads = 128, ffn = 18432;
+  const double low = 2 * (1536 + 1536) + 2 * (512 + 64 + 512) + 8;  // in and out of its norms
+  const double attended = 2 * heads * (192 + 192 + 128 + 128) + 4 * heads;  // q k v out, sums
+  const double norms = 2 * 4 * h + 2 * 4;
+  const double feed_forward = 2 * 3 * ffn;
+  const Question question = QuestionAbout(dense, 4096, "megatron", Precision::kBf16);
+  EXPECT_DOUBLE_EQ(BlockActivationBytes(question, Layout{}, Recompute::kNone).saved,
+                   4096 * (low + attended + norms + feed_forward));
+  // tp cuts heads and the feed-forward, sequence parallelism what is of whole tokens.
+  const Layout cut = {.tp = 4, .sequence_parallel = true};
+  EXPECT_DOUBLE_EQ(BlockActivationBytes(question, cut, Recompute::kNone).saved,
+                   4096 / 4 * (low + attended + norms + feed_forward));
+}
+
+// A rank's experts get the copies of the ranks that share them: more with a larger etp.
+TEST(BlockActivationBytes, OfExpertsAreOfTheTokensThatTheirRanksGather) {
+  ModelShape model = DeepseekV3();
+  const auto saved = [&](int etp) {
+    const Question question = QuestionAbout(model, 4096, "megatron", Precision::kBf16);
+    const Layout layout = {.tp = 8, .ep = 8, .etp = etp, .sequence_parallel = true};
+    return BlockActivationBytes(question, layout, Recompute::kNone).saved;
+  };
+  const double copies = 4096.0 / 8 * 8;  // tokens of a rank x top-8
+  const double inner = 2 * 3 * 2048;
+  const double routed = 2 * 7168 + 4;
+  EXPECT_DOUBLE_EQ(saved(2) - saved(1), copies * routed);
+  EXPECT_DOUBLE_EQ(saved(8) - saved(1), 7 * copies * routed);
+  const double balanced = saved(1);
+  model.expert_imbalance = 1.5;
+  EXPECT_DOUBLE_EQ(saved(1) - balanced, copies / 2 * (routed + inner));
 }
 
 TEST(HeadActivationBytes, AreDividedByItsChunks) {

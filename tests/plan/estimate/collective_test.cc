@@ -168,5 +168,33 @@ TEST(MeasuredCollective, ScalesTheNearestNumberOfRanksByTheModel) {
   EXPECT_EQ(AllReduceSeconds(machine, across, 100), AllReduceSeconds(Nodes(), across, 100));
 }
 
+// Two nodes were fast, eight slow: a group is priced by the nodes that it spans itself.
+TEST(Collective, AcrossNodesGoesByTheMeasuredSpanNearestToItsOwn) {
+  Machine machine = Nodes(/*gpu=*/true);
+  const std::vector<CollectivePoint> points = {
+      {Collective::kAllReduce, 16, 1000, 50, 2},
+      {Collective::kAllReduce, 64, 1000, 400, 8},
+      {Collective::kAllReduce, 8, 1000, 1, 1},
+      {Collective::kAllGather, 64, 1000, 300, 8},
+  };
+  const PricedGroup two = {.ranks = 16, .per_node = 8};
+  const PricedGroup eight = {.ranks = 64, .per_node = 8};
+  const double modelled_s = AllReduceSeconds(machine, eight, 2000);
+  const double modelled_half_s = AllReduceSeconds(machine, eight, 1000);
+  machine.collectives = &points;
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, two, 1000), 50);
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, eight, 1000), 400);
+  // Beyond what was measured, by the model's growth.
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, eight, 2000), 400 * modelled_s / modelled_half_s);
+  // Another number of ranks on as many nodes.
+  const PricedGroup thin = {.ranks = 8, .per_node = 1};
+  EXPECT_GT(AllReduceSeconds(machine, thin, 1000), 400);
+  // Groups inside a node go by what was measured inside one, and the other way round.
+  const PricedGroup inside = {.ranks = 8, .per_node = 8};
+  EXPECT_DOUBLE_EQ(AllReduceSeconds(machine, inside, 1000), 1);
+  EXPECT_DOUBLE_EQ(AllGatherSeconds(machine, inside, 800), 7 / 8.0 * 800 / 100);
+  EXPECT_DOUBLE_EQ(AllGatherSeconds(machine, eight, 1000), 300);
+}
+
 }  // namespace
 }  // namespace weft

@@ -50,6 +50,53 @@ inline ModelShape Mixtral() {
   return model;
 }
 
+// Latent attention, three dense blocks, a shared expert (arXiv:2412.19437, 4.2).
+inline ModelShape DeepseekV3() {
+  ModelShape model = Llama70b();
+  model.vocab_size = 129280;
+  model.hidden_size = 7168;
+  model.num_blocks = 61;
+  model.num_heads = model.num_kv_heads = 128;
+  model.head_dim = 192;
+  model.latent = {
+      .query_rank = 1536, .kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+  model.ffn_size = 18432;
+  model.num_experts = 256;
+  model.experts_per_token = 8;
+  model.expert_ffn_size = 2048;
+  model.num_dense_blocks = 3;
+  model.shared_ffn_size = 2048;
+  return model;
+}
+
+// Two matrices without a gate, LayerNorm, grouped heads (arXiv:2406.11704, table 1).
+inline ModelShape Nemotron340b() {
+  ModelShape model = Llama70b();
+  model.vocab_size = 256000;
+  model.hidden_size = 18432;
+  model.num_blocks = 96;
+  model.num_heads = 96;
+  model.head_dim = 192;
+  model.ffn_size = 73728;
+  model.plain_ffn = model.layer_norms = true;
+  return model;
+}
+
+// Norms of queries and keys (arXiv:2505.09388, table 2).
+inline ModelShape Qwen30bA3b() {
+  ModelShape model = Mixtral();
+  model.vocab_size = 151936;
+  model.hidden_size = 2048;
+  model.num_blocks = 48;
+  model.num_kv_heads = 4;
+  model.ffn_size = 6144;
+  model.num_experts = 128;
+  model.experts_per_token = 8;
+  model.expert_ffn_size = 768;
+  model.qk_norms = true;
+  return model;
+}
+
 inline Question QuestionAbout(const ModelShape& model, int64_t seq_len, const std::string& engine,
                               Precision precision) {
   Question question;

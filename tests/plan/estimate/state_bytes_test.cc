@@ -23,8 +23,8 @@ TEST(ParametersOf, AreTheInventorysOnOneRank) {
   untied.tied_embeddings = false;
   ModelShape biased = Llama70b();
   biased.attention_bias = true;
-  for (const ModelShape& model :
-       {Gpt(12, 768, 12, 50257, 1024), untied, Llama70b(), biased, Mixtral()}) {
+  for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), untied, Llama70b(), biased,
+                                  Mixtral(), DeepseekV3(), Nemotron340b(), Qwen30bA3b()}) {
     const StageParameters parameters = ParametersOf(Unpadded(model), Layout{}, 0);
     EXPECT_EQ(static_cast<int64_t>(parameters.all()), ParameterCount(model));
   }
@@ -59,6 +59,45 @@ TEST(ParametersOf, HoldAShareOfTheExperts) {
   EXPECT_EQ(all, 8.0 * 3 * 4096 * 14336);
   EXPECT_EQ(BlockParameters(question, {.dp = 8, .ep = 4}).experts, all / 4);
   EXPECT_EQ(BlockParameters(question, {.dp = 8, .tp = 2, .ep = 4}).experts, all / 8);
+}
+
+// The first three of 61 blocks are dense, wherever the stages' borders are.
+TEST(ParametersOf, AreOnAllStagesTheWholeWhereTheFirstBlocksAreDense) {
+  const ModelShape model = DeepseekV3();
+  const Question question = Unpadded(model);
+  for (const Layout& layout :
+       {Layout{.pp = 2}, Layout{.pp = 16},
+        Layout{.pp = 4, .pp_schedule = ScheduleKind::kInterleaved, .virtual_stages = 15},
+        Layout{.pp = 3, .layers_per_stage = {1, 1, 59}}, Layout{.pp = 61}}) {
+    double sum = 0;
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      sum += ParametersOf(question, layout, stage).all();
+    }
+    EXPECT_EQ(static_cast<int64_t>(sum), ParameterCount(model)) << LayoutText(layout);
+  }
+  EXPECT_EQ(ParametersOf(question, {.pp = 61}, 2).experts, 0);
+  EXPECT_EQ(ParametersOf(question, {.pp = 61}, 3).experts, 256.0 * 3 * 7168 * 2048);
+}
+
+// Megatron-Core's parallel folding: experts are cut by etp and ep, whatever tp is.
+TEST(ParametersOf, CutExpertsByATensorParallelDegreeOfTheirOwn) {
+  const Question question = Unpadded(Mixtral());
+  const double all = BlockParameters(question, Layout{}).experts;
+  EXPECT_EQ(BlockParameters(question, {.tp = 8, .ep = 8, .etp = 1}).experts, all / 8);
+  EXPECT_EQ(BlockParameters(question, {.tp = 8, .ep = 4, .etp = 2}).experts, all / 8);
+  EXPECT_EQ(BlockParameters(question, {.tp = 8, .etp = 1}).experts, all);
+  EXPECT_EQ(BlockParameters(question, {.tp = 8, .etp = 8}).experts, all / 8);
+}
+
+// 32 ranks: those with the same experts are 32 / (ep x etp), those with the same dense weights 4.
+TEST(StatesOf, SpreadExpertsThatTensorParallelRanksDoNotShareOverMoreRanks) {
+  const Question question = QuestionAbout(Mixtral(), 1024, "megatron", Precision::kBf16);
+  StageParameters parameters;
+  parameters.experts = 1e6;
+  const Layout layout = {.dp = 4, .tp = 8, .zero_stage = 1, .ep = 4, .etp = 1};
+  EXPECT_DOUBLE_EQ(StatesOf(question, layout, parameters).resting(), 1e6 * (6 + 12.0 / 8));
+  const Layout all = {.dp = 4, .tp = 8, .zero_stage = 1, .ep = 8, .etp = 4};
+  EXPECT_DOUBLE_EQ(StatesOf(question, all, parameters).resting(), 1e6 * (6 + 12.0));
 }
 
 // Bytes per parameter at n = 4 ranks; ../reference of the formulas: Rajbhandari et al.,

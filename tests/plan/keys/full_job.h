@@ -42,6 +42,7 @@ inline LayoutSpec FullLayoutSpec() {
           .pp = 4,
           .cp = 5,
           .ep = 6,
+          .etp = 2,
           .zero_stage = 1,
           .zero_hpz_partition_size = 2,
           .pp_schedule = ScheduleKind::kGpipe,

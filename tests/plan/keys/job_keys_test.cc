@@ -32,7 +32,8 @@ TEST(JobKeys, AreFrozen) {
       "optimizer.warmup_init lr_scheduler.type "
       "lr_scheduler.warmup_steps lr_scheduler.warmup_min_lr "
       "lr_scheduler.decay_steps lr_scheduler.min_lr parallelism.dp parallelism.dp_replicate "
-      "parallelism.tp parallelism.pp parallelism.cp parallelism.ep parallelism.sequence_parallel "
+      "parallelism.tp parallelism.pp parallelism.cp parallelism.ep parallelism.etp "
+      "parallelism.sequence_parallel "
       "parallelism.pp_schedule parallelism.virtual_stages parallelism.layers_per_stage "
       "parallelism.zero_stage parallelism.zero_hpz_partition_size activation_checkpointing.mode "
       "activation_checkpointing.per_stage offload.optimizer offload.params checkpoint.folder "
@@ -67,14 +68,19 @@ TEST(JobKeys, ModelKeysAreFrozen) {
                                    "model_type", "n_embd", "n_head", "n_inner", "n_layer",
                                    "n_positions", "resid_pdrop", "scale_attn_by_inverse_layer_idx",
                                    "scale_attn_weights", "tie_word_embeddings", "vocab_size"));
-  EXPECT_THAT(ModelKeyList(ModelFamily::kLlama),
-              testing::ElementsAre(
-                  "attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size",
-                  "initializer_range", "intermediate_size", "max_position_embeddings", "mlp_bias",
-                  "model_type", "num_attention_heads", "num_experts_per_tok", "num_hidden_layers",
-                  "num_key_value_heads", "num_local_experts", "rms_norm_eps", "rope_parameters",
-                  "rope_scaling", "rope_theta", "router_jitter_noise", "sliding_window",
-                  "tie_word_embeddings", "vocab_size"));
+  EXPECT_THAT(
+      ModelKeyList(ModelFamily::kLlama),
+      testing::ElementsAre(
+          "attention_bias", "attention_dropout", "decoder_sparse_step", "expert_imbalance",
+          "first_k_dense_replace", "head_dim", "hidden_act", "hidden_size", "initializer_range",
+          "intermediate_size", "kv_lora_rank", "max_position_embeddings", "mlp_bias",
+          "mlp_only_layers", "model_type", "moe_intermediate_size", "moe_layer_freq",
+          "n_shared_experts", "num_attention_heads", "num_experts_per_tok", "num_hidden_layers",
+          "num_key_value_heads", "num_local_experts", "q_lora_rank", "qk_nope_head_dim",
+          "qk_rope_head_dim", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta",
+          "router_jitter_noise", "shared_expert_gate", "shared_expert_intermediate_size",
+          "sliding_window", "tie_word_embeddings", "use_layer_norm", "use_plain_mlp", "use_qk_norm",
+          "use_sliding_window", "v_head_dim", "vocab_size"));
 }
 
 TEST(JobKeys, EachAliasMeansOneKey) {

@@ -199,6 +199,40 @@ TEST(Interleaved, HoldsOnePartInChunksMoreThan1f1b) {
   }
 }
 
+TEST(Interleaved, TakesTurnsOfMoreMicrobatchesWherePpDoesNotDivideThem) {
+  EXPECT_EQ(InterleavedTurn(4, 8), 4);
+  EXPECT_EQ(InterleavedTurn(4, 5), 5);
+  EXPECT_EQ(InterleavedTurn(4, 9), 5);   // and 4
+  EXPECT_EQ(InterleavedTurn(4, 11), 6);  // and 5
+  EXPECT_EQ(InterleavedTurn(2, 3), 3);
+  const std::vector<Action> forwards = OrderOf({ScheduleKind::kInterleaved, 2, 7, 2}, 0);
+  EXPECT_EQ(ScheduleText(0, absl::MakeConstSpan(forwards).first(8)),
+            "stage 0 | F0 F1 F2 F3 F0.1 F1.1 F2.1 B0.1");
+}
+
+TEST(Interleaved, RunsEachMicrobatchOnceAndHoldsWhatItsClosedFormSaysWhateverTheirNumber) {
+  for (int stages = 2; stages <= 6; ++stages) {
+    for (int microbatches = stages; microbatches <= 20; ++microbatches) {
+      for (const int chunks : {2, 3}) {
+        const Shape shape = {ScheduleKind::kInterleaved, stages, microbatches, chunks};
+        for (int stage = 0; stage < stages; ++stage) {
+          SCOPED_TRACE(CaseText(shape, stage));
+          const std::vector<Action> actions = OrderOf(shape, stage);
+          for (int chunk = 0; chunk < chunks; ++chunk) {
+            EXPECT_EQ(MicrobatchesOf(actions, Op::kForward, chunk), Ascending(microbatches));
+            EXPECT_EQ(MicrobatchesOf(actions, Op::kBackward, chunk), Ascending(microbatches));
+          }
+          const Layout layout = LayoutOf(shape);
+          EXPECT_EQ(PeakLiveMicrobatches(layout, stage), PeakLiveMicrobatches(actions));
+          const int64_t blocks = stages * chunks + 1;
+          EXPECT_EQ(PeakLiveBlocks(layout, blocks, stage),
+                    PeakLiveBlocksOf(actions, layout, blocks, stage));
+        }
+      }
+    }
+  }
+}
+
 // Qi et al., 2.2: no stage holds more than the first one under 1F1B.
 TEST(ZeroBubbleH1, HoldsNoMoreThanTheFirstStageOf1f1b) {
   for (int stages = 1; stages <= 8; ++stages) {

@@ -67,6 +67,40 @@ TEST(SearchLattice, FindsWhatPricingEveryLayoutFinds) {
   EXPECT_LT(evaluated, points / 2);
 }
 
+// Blocks that are not alike: bounds know how long the first ones are, wherever they lie.
+TEST(SearchLattice, FindsWhatPricingEveryLayoutFindsWhereTheFirstBlocksAreDense) {
+  int64_t points = 0;
+  int fitting = 0;
+  for (uint32_t seed = 1; seed <= 250; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    ModelShape& model = question.model;
+    if (model.family != ModelFamily::kLlama || model.num_blocks < 2) continue;
+    model.num_experts = dice.Of<int64_t>({4, 8});
+    model.experts_per_token = dice.Of<int64_t>({1, 2, 4});
+    model.expert_ffn_size = model.ffn_size / dice.Of<int64_t>({1, 2, 4});
+    model.num_dense_blocks = dice.Between(1, model.num_blocks - 1);
+    model.shared_ffn_size = dice.Chance(50) ? model.ffn_size : 0;
+    question.adapters.reset();
+    question.engine = EngineProfileNamed(dice.Chance(50) ? "weft" : "megatron").value();
+    const Space space(question, RandomConstraints(dice), Purpose::kEstimate);
+    if (space.CountPoints() > 4000) continue;
+    SCOPED_TRACE(CaseText(seed, question));
+    Pricer pricer(question);
+    const Finds all = SearchLattice(space, pricer, Cut::kNothing);
+    const Finds cut = SearchLattice(space, pricer, Cut::kByBounds);
+    ASSERT_EQ(cut.fitting.size(), all.fitting.size());
+    for (size_t i = 0; i < cut.fitting.size(); ++i) {
+      EXPECT_EQ(LayoutText(cut.fitting[i].layout), LayoutText(all.fitting[i].layout)) << i;
+      EXPECT_EQ(cut.fitting[i].objective_s, all.fitting[i].objective_s);
+    }
+    points += all.counts.points;
+    fitting += all.fitting.empty() ? 0 : 1;
+  }
+  EXPECT_GT(fitting, 20);
+  EXPECT_GT(points, 10000);
+}
+
 // Nothing fits these questions, on devices from far too small to nearly large enough. The listed
 // seeds are those of 12,000 at which the nearest misfit lies in a group that was cut.
 TEST(SearchLattice, FindsTheNearestMisfitWhereNothingFits) {

@@ -27,11 +27,12 @@ Question TinyQuestion(Dice& dice) {
 }
 
 // The lattice leaves out layouts on purpose: pipelines of one stage differ in name alone, ZeRO
-// needs ranks to shard over, and chunks are parts of a stage's blocks.
+// needs ranks to shard over, chunks are parts of a stage's blocks, and their rounds are full.
 bool IsListed(const Question& question, const Layout& layout) {
   const int64_t most = (question.model.num_blocks + layout.pp - 1) / layout.pp;
   return (layout.pp > 1 || layout.pp_schedule == ScheduleKind::kOneForwardOneBackward) &&
-         (layout.data_group() > 1 || layout.zero_stage == 0) && most % layout.virtual_stages == 0;
+         (layout.data_group() > 1 || layout.zero_stage == 0) && most % layout.virtual_stages == 0 &&
+         (layout.virtual_stages == 1 || layout.gradient_accumulation_steps % layout.pp == 0);
 }
 
 int64_t CountByTrying(const Question& question) {
@@ -66,7 +67,7 @@ int64_t CountByTrying(const Question& question) {
     for (layout.cp = 1; layout.cp * layout.tp <= slots; ++layout.cp) {
       for (layout.pp = 1; layout.pp * layout.cp * layout.tp <= slots; ++layout.pp) {
         for (layout.dp = 1; layout.world_size() <= slots; ++layout.dp) {
-          for (layout.ep = 1; layout.ep <= layout.dp; ++layout.ep) {
+          for (layout.ep = 1; layout.ep <= layout.data_group(); ++layout.ep) {
             for (layout.micro_batch_size = 1; layout.micro_batch_size <= global;
                  ++layout.micro_batch_size) {
               layout.gradient_accumulation_steps = global / layout.dp / layout.micro_batch_size;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -215,10 +216,85 @@ TEST(ParameterCount, CountsEveryExpertAndActiveOnesApart) {
   EXPECT_EQ(ActiveParameterCount(dense), ParameterCount(dense));
 }
 
+// Latent attention, a dense block first, a shared expert with a gate.
+ModelShape SmallLatent() {
+  ModelShape model = WithExperts(Llama(3, 64, 8, 8, 176, 300), 4, 2);
+  model.expert_ffn_size = 48;
+  model.num_dense_blocks = 1;
+  model.shared_ffn_size = 96;
+  model.shared_expert_gate = true;
+  model.latent = {.query_rank = 24, .kv_rank = 16, .nope_dim = 8, .rope_dim = 4, .value_dim = 6};
+  model.head_dim = 12;
+  return model;
+}
+
+// A feed-forward without a gate, LayerNorm, grouped heads, norms of queries and keys.
+ModelShape SmallPlain() {
+  ModelShape model = Llama(3, 64, 8, 2, 176, 300);
+  model.plain_ffn = model.layer_norms = model.qk_norms = true;
+  return model;
+}
+
+// Tables of the papers: arXiv:2405.04434, 2412.19437, 2505.09388, 2402.16819, 2406.11704. To the
+// last digit they are sums over the tensors of the published files (2412.19437's without the bias
+// of its router, which no gradient trains, and without the extra block of its other objective).
+TEST(ParameterCount, OfLatentSharedAndUngatedModelsIsThePublishedOne) {
+  const auto sparse = [](ModelShape model, int64_t experts, int64_t per_token, int64_t ffn,
+                         int64_t shared, int64_t dense) {
+    model = WithExperts(model, experts, per_token);
+    model.expert_ffn_size = ffn;
+    model.shared_ffn_size = shared;
+    model.num_dense_blocks = dense;
+    return model;
+  };
+  const auto latent = [](ModelShape model, int64_t query_rank) {
+    model.latent = {.query_rank = query_rank,
+                    .kv_rank = 512,
+                    .nope_dim = 128,
+                    .rope_dim = 64,
+                    .value_dim = 128};
+    model.head_dim = 192;
+    return model;
+  };
+  const auto qwen3 = [](ModelShape model) {
+    model.head_dim = 128;
+    model.qk_norms = true;
+    return model;
+  };
+  ModelShape nemotron = Llama(96, 18432, 96, 8, 73728, 256000);
+  nemotron.plain_ffn = nemotron.layer_norms = true;
+  const struct {
+    const char* name;
+    ModelShape model;
+    int64_t parameters, active;
+  } cases[] = {
+      {"DeepSeek-V2, 236B and 21B",
+       sparse(latent(Llama(60, 5120, 128, 128, 12288, 102400), 1536), 160, 6, 1536, 3072, 1),
+       235'741'434'880, 21'375'800'320},
+      {"DeepSeek-V2-Lite, 16B",
+       sparse(latent(Llama(27, 2048, 16, 16, 10944, 102400), 0), 64, 6, 1408, 2816, 1),
+       15'706'484'224, 2'661'150'208},
+      {"DeepSeek-V3, 671B and 37B",
+       sparse(latent(Llama(61, 7168, 128, 128, 18432, 129280), 1536), 256, 8, 2048, 2048, 3),
+       671'026'404'352, 37'552'282'624},
+      {"Qwen3-235B-A22B", sparse(qwen3(Llama(94, 4096, 64, 4, 12288, 151936)), 128, 8, 1536, 0, 0),
+       235'093'634'560, 22'190'763'520},
+      {"Qwen3-30B-A3B", sparse(qwen3(Llama(48, 2048, 32, 4, 6144, 151936)), 128, 8, 768, 0, 0),
+       30'532'122'624, 3'353'032'704},
+      {"Qwen3-8B", qwen3(Llama(36, 4096, 32, 8, 12288, 151936)), 8'190'735'360, 8'190'735'360},
+      {"Nemotron-4 340B", nemotron, 341'029'195'776, 341'029'195'776},
+  };
+  for (const auto& c : cases) {
+    EXPECT_TRUE(CheckModel(c.model).ok()) << c.name << CheckModel(c.model);
+    EXPECT_EQ(ParameterCount(c.model), c.parameters) << c.name;
+    EXPECT_EQ(ActiveParameterCount(c.model), c.active) << c.name;
+  }
+}
+
 TEST(ParameterCount, IsTheSumOverTheInventory) {
   const ModelShape experts = WithExperts(Llama(3, 64, 8, 2, 176, 300), 4, 2);
-  for (const ModelShape& model :
-       {Gpt2(3, 64, 4, 300, 128), Llama(3, 64, 8, 2, 176, 300), experts}) {
+  for (const ModelShape& model : {Gpt2(3, 64, 4, 300, 128), Llama(3, 64, 8, 2, 176, 300), experts,
+                                  SmallLatent(), SmallPlain()}) {
     int64_t sum = 0;
     for (const TensorSpec& tensor : Tensors(model)) sum += tensor.elements();
     EXPECT_EQ(ParameterCount(model), sum);
@@ -261,7 +337,8 @@ TEST(ForwardFlops, OfGpt2AreThoseOfThePaperWithHalfTheAttention) {
 TEST(ForwardFlops, AreTwoPerMatrixWeightAndTokenPlusAttention) {
   // 2 flops per weight of the block's matrices, counted from the inventory itself.
   for (const ModelShape& model :
-       {Gpt2(2, 64, 4, 300, 128), Llama(2, 64, 8, 2, 176, 300), Llama(1, 32, 4, 4, 88, 300)}) {
+       {Gpt2(2, 64, 4, 300, 128), Llama(2, 64, 8, 2, 176, 300), Llama(1, 32, 4, 4, 88, 300),
+        OfDenseBlocks(SmallLatent()), SmallPlain()}) {
     double weights = 0;
     for (const TensorSpec& tensor : Tensors(model)) {
       if (tensor.block == 0 && tensor.is_matrix()) {
@@ -269,8 +346,39 @@ TEST(ForwardFlops, AreTwoPerMatrixWeightAndTokenPlusAttention) {
       }
     }
     const double q_width = static_cast<double>(model.num_heads * model.head_dim);
-    EXPECT_DOUBLE_EQ(BlockForwardFlopsPerToken(model, 128), 2 * weights + 2 * 128 * q_width);
+    const double v_width = static_cast<double>(model.num_heads * model.value_dim());
+    EXPECT_DOUBLE_EQ(BlockForwardFlopsPerToken(model, 128),
+                     2 * weights + 128 * (q_width + v_width));
   }
+}
+
+TEST(Tensors, OfLatentAttentionAndASharedExpertAreThese) {
+  const std::vector<std::string> all = TensorTexts(SmallLatent());
+  std::vector<std::string> block;
+  for (const std::string& text : all) {
+    const bool expert = absl::StrContains(text, ".experts.");
+    if (absl::StrContains(text, "blocks.1.") && !expert) block.push_back(text);
+  }
+  EXPECT_THAT(
+      block,
+      ElementsAre("blocks.1.norm1.weight [64], 1",
+                  "blocks.1.attn.q_down.weight [24,64], normal 0.02",
+                  "blocks.1.attn.q_norm.weight [24], 1",
+                  "blocks.1.attn.q_up.weight [96,24] split 0 by 12, normal 0.02",
+                  "blocks.1.attn.kv_down.weight [20,64], normal 0.02",
+                  "blocks.1.attn.kv_norm.weight [16], 1",
+                  "blocks.1.attn.kv_up.weight [112,16] split 0 by 14, normal 0.02",
+                  "blocks.1.attn.o.weight [64,48] split 1 by 6, normal 0.02",
+                  "blocks.1.norm2.weight [64], 1", "blocks.1.mlp.router.weight [4,64], normal 0.02",
+                  "blocks.1.mlp.shared.gate.weight [96,64] split 0 by 1, normal 0.02",
+                  "blocks.1.mlp.shared.up.weight [96,64] split 0 by 1, normal 0.02",
+                  "blocks.1.mlp.shared.down.weight [64,96] split 1 by 1, normal 0.02",
+                  "blocks.1.mlp.shared_gate.weight [1,64], normal 0.02"));
+  // The first block is dense.
+  for (const std::string& text : all) {
+    EXPECT_FALSE(absl::StrContains(text, "blocks.0.mlp.router")) << text;
+  }
+  EXPECT_THAT(all, testing::Contains("blocks.0.mlp.up.weight [176,64] split 0 by 1, normal 0.02"));
 }
 
 template <typename Change>
@@ -373,6 +481,34 @@ TEST(CheckModel, NamesTheRuleThatExpertsBreak) {
       Gpt2(2, 64, 4, 256, 128), [](ModelShape& m) { m.num_experts = 8; },
       "model.num_local_experts: 8 with gpt2, whose feed-forward is dense; use 0, or a llama with "
       "experts");
+}
+
+TEST(CheckModel, NamesTheRuleThatLatentAttentionAndSharedExpertsBreak) {
+  const ModelShape model = SmallLatent();
+  ASSERT_TRUE(CheckModel(model).ok()) << CheckModel(model);
+  ExpectBroken(
+      model, [](ModelShape& m) { m.num_dense_blocks = 3; },
+      "model.first_k_dense_replace: 3 is out of range; use 0 to 2, so that a block with experts "
+      "is left");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.shared_ffn_size = 0; },
+      "model.shared_expert_gate: true without a shared expert; use false");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.expert_imbalance = 0.5; },
+      "model.expert_imbalance: 0.5 is out of range; use 1 to 4");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.latent.value_dim = 0; },
+      "model.v_head_dim: 0 is out of range; use 1 to 1048576");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.head_dim = 16; },
+      "model.head_dim: 16 is not qk_nope_head_dim + qk_rope_head_dim; use 12, or leave it out");
+  ExpectBroken(
+      model, [](ModelShape& m) { m.num_kv_heads = 4; },
+      "model.num_key_value_heads: 4 with kv_lora_rank, where each head has a key of its own; use "
+      "8");
+  ExpectBroken(
+      Llama(2, 64, 8, 2, 176, 300), [](ModelShape& m) { m.num_dense_blocks = 1; },
+      "model.first_k_dense_replace: 1 with a model without experts; use 0, or num_local_experts");
 }
 
 TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {

@@ -1,0 +1,33 @@
+// The values of model_type that a job file or a config.json may have: what each means without
+// saying so, and which of its keys no plan depends on. A type is a row of a table; every mechanism
+// is a key of its own (plan/keys/model_keys.h), which any type of the family may have. Pure.
+#pragma once
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "plan/spec/model.h"
+
+namespace weft {
+
+struct ModelType {
+  absl::string_view name;
+  ModelFamily family = ModelFamily::kLlama;
+  // Sets what a config.json of the type leaves out; null: nothing beside the family's defaults.
+  void (*set_defaults)(ModelShape&) = nullptr;
+  absl::string_view needs = "";           // keys beside the family's, separated by spaces
+  absl::string_view activation = "silu";  // the only hidden_act, of a llama
+  // Keys of routing, positions and formats, which the engine would have to carry out and no plan
+  // depends on. Empty for the types that the engine trains.
+  absl::string_view passed_over = "";
+
+  bool is_only_planned() const { return !passed_over.empty(); }
+};
+
+absl::Span<const ModelType> ModelTypes();
+// Null if there is none of this name.
+const ModelType* FindModelType(absl::string_view name);
+// "gpt2, llama, ... or nemotron"
+std::string ModelTypesText();
+
+}  // namespace weft
