@@ -457,7 +457,7 @@ TEST(CheckRound, OfManyADeadAddressIsFoundAndNobodyElse) {
   job.spec.cluster.nodes = kHosts;
   for (int i = 0; i < kHosts; ++i) {
     job.offers[NameOf(i)] = {.host = NameOf(i), .agent_pid = 1};
-    job.checks[NameOf(i)] = {.agent_pid = 1, .round = 7, .pairs_round = 7};
+    job.checks[NameOf(i)] = {.round = 7, .agent_pid = 1, .pairs_round = 7};
   }
   for (const auto& [machine, peers] : DialsOf(kHosts)) {
     for (const std::string& peer : peers) {
