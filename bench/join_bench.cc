@@ -7,10 +7,14 @@
 //   by rank;
 // - heartbeats: the processor time that weftd takes while every agent asks for its lease each
 //   second, its ranks named in it;
+// - with --preflight, the check of all hosts before the launch: from the submission until the
+// launch,
+//   and the processor time that weftd takes for it; agents answer at once and dial nobody;
 // - with --tls, cold connections: from the first dial until all are welcomed, over TLS both ways.
 //
-// build/release/bench/join_bench [--agents N] [--ranks N] [--tls] [--beats SECONDS] [--weftd FILE]
-// Works in a folder of its own, which it removes. 12,500 agents need as many open files.
+// build/release/bench/join_bench [--agents N] [--ranks N] [--preflight] [--tls] [--beats SECONDS]
+// [--weftd FILE] Works in a folder of its own, which it removes. 12,500 agents need as many open
+// files.
 #include <grpcpp/client_context.h>
 #include <sys/stat.h>
 
@@ -46,6 +50,7 @@ struct Options {
   int agents = 1250;
   int ranks = 8;  // behind each agent
   int beats_s = 10;
+  bool preflight = false;
   bool tls = false;
   std::string weftd;
   std::string folder;
@@ -54,7 +59,9 @@ struct Options {
 proto::SubmitJobRequest RequestFor(const Options& options) {
   proto::SubmitJobRequest request;
   request.set_request_id("join");
-  request.set_job(JobText(SmallJob(options.agents, options.ranks)));
+  JobSpec job = SmallJob(options.agents, options.ranks);
+  job.fault_tolerance.preflight = options.preflight;
+  request.set_job(JobText(job));
   request.set_run_folder("/tmp/weft");
   *request.mutable_layout() = ToProto(Layout{.dp = options.agents * options.ranks});
   return request;
@@ -94,7 +101,7 @@ class JoinBench {
     RETURN_IF_ERROR(Connect());
     std::jthread beats([this](const std::stop_token& stop) { BeatAll(stop); });
     if (!options_.tls) {
-      RETURN_IF_ERROR(Join());
+      RETURN_IF_ERROR(Join(weftd));
       const int64_t ranks = int64_t{options_.agents} * options_.ranks;
       std::printf("memory: %.2f KiB a rank\n",
                   static_cast<double>(weftd.ResidentBytes() - before_bytes) / 1024.0 /
@@ -186,12 +193,23 @@ class JoinBench {
     }
   }
 
-  absl::Status Join() {
+  absl::Status Join(const WeftdProcess& weftd) {
     grpc::ClientContext context;
     SetDeadline(context, 300000);
     proto::SubmitJobReply reply;
+    const int64_t submitted_ms = absl::ToUnixMillis(absl::Now());
+    const double cpu_s = weftd.CpuSeconds();
     RETURN_IF_ERROR(FromGrpc(control_->SubmitJob(&context, RequestFor(options_), &reply)));
     ASSIGN_OR_RETURN(const int64_t launched_ms, TimeOf(*control_, "STARTING"));
+    if (options_.preflight) {
+      std::printf(
+          "preflight: %d hosts in %.3f s, %.2f s of weftd's processor time, %lld dials, "
+          "%.1f MB of orders\n",
+          options_.agents, static_cast<double>(launched_ms - submitted_ms) / 1000,
+          weftd.CpuSeconds() - cpu_s, static_cast<long long>(counts_.dials),
+          static_cast<double>(counts_.order_bytes) / 1e6);
+      std::fflush(stdout);
+    }
     const int64_t ranks = int64_t{options_.agents} * options_.ranks;
     if (!counts_.told.WaitFor(ranks)) return absl::DeadlineExceededError("not all were told");
     const int64_t told_ms = absl::ToUnixMillis(absl::Now());
@@ -224,6 +242,7 @@ int main(int argc, char** argv) {
   app.add_option("--agents", options.agents, "simulated agents")->check(CLI::Range(1, 100000));
   app.add_option("--ranks", options.ranks, "ranks behind each")->check(CLI::Range(1, 1000));
   app.add_option("--beats", options.beats_s, "seconds of heartbeats")->check(CLI::Range(1, 600));
+  app.add_flag("--preflight", options.preflight, "have all hosts checked before the launch");
   app.add_flag("--tls", options.tls, "measure cold connections over TLS instead");
   app.add_option("--weftd", options.weftd, "another build's coordinator");
   CLI11_PARSE(app, argc, argv);

@@ -106,6 +106,12 @@ void SimulatedAgent::Take() {
   if (order_.has_lease()) ++counts_.leases;
   if (order_.has_welcome()) counts_.welcomed.Add();
   if (order_.has_launch()) Launch(order_.launch());
+  if (order_.has_check_host()) Open(order_.check_host());
+  if (order_.has_check_peers()) {
+    counts_.dials += order_.check_peers().peers_size();
+    counts_.order_bytes += static_cast<int64_t>(order_.ByteSizeLong());
+    SayChecked(order_.check_peers().round());
+  }
   if (!order_.has_to_ranks()) return;
   proto::Order order;
   CHECK(order.ParseFromString(order_.to_ranks().order()));
@@ -117,6 +123,32 @@ void SimulatedAgent::Take() {
   if (!order.has_begin()) return;
   begun_ = true;
   counts_.begun.Add(order_.to_ranks().streams_size());
+}
+
+// All is well here, and nobody is dialled.
+void SimulatedAgent::Open(const proto::CheckHost& order) {
+  counts_.order_bytes += static_cast<int64_t>(order_.ByteSizeLong());
+  if (!order.has_peers()) return SayChecked(order.round());
+  proto::AgentReport report;
+  report.set_sequence(++sequence_);
+  report.mutable_check_opened()->set_round(order.round());
+  report.mutable_check_opened()->set_address("10.0.0.1");
+  report.mutable_check_opened()->set_port(40000);
+  Say(std::move(report));
+}
+
+void SimulatedAgent::SayChecked(int64_t round) {
+  proto::AgentReport report;
+  report.set_sequence(++sequence_);
+  proto::HostChecked& checked = *report.mutable_host_checked();
+  checked.set_round(round);
+  checked.set_product_flops_per_s(50e9);
+  for (const char* name : {"devices", "shared memory", "run folder", "checkpoints", "network",
+                           "memory", "clock", "data"}) {
+    checked.add_results()->set_name(name);
+    checked.mutable_results()->rbegin()->set_found("as it should be");
+  }
+  Say(std::move(report));
 }
 
 void SimulatedAgent::Launch(const proto::Launch& launch) {

@@ -42,7 +42,9 @@ struct AgentCounts {
   Counter told;      // ranks that know what to train
   Counter begun;     // ranks
   std::atomic<int64_t> leases = 0;
-  std::atomic<bool> refused = false;  // an agent was
+  std::atomic<int64_t> dials = 0;        // that checks of hosts ask for
+  std::atomic<int64_t> order_bytes = 0;  // of orders about such checks
+  std::atomic<bool> refused = false;     // an agent was
   std::atomic<bool> is_over = false;
 };
 
@@ -73,6 +75,8 @@ class SimulatedAgent final : public grpc::ClientBidiReactor<proto::AgentReport, 
 
  private:
   void Take();
+  void Open(const proto::CheckHost& order);
+  void SayChecked(int64_t round);
   void Launch(const proto::Launch& launch);
   void SayReady(int64_t stream);
   void SayFrom(int64_t stream, proto::WorkerReport report);
@@ -83,6 +87,7 @@ class SimulatedAgent final : public grpc::ClientBidiReactor<proto::AgentReport, 
   grpc::ClientContext context_;
   std::unique_ptr<proto::AgentLink::Stub> stub_;
   proto::AgentOrder order_;  // of the reading thread
+  int64_t sequence_ = 0;     // of the reading thread
   int64_t generation_ = 0;   // set before trains_ is
   std::vector<int> mine_;    // set before trains_ is
   int64_t step_ = 0;         // of the thread that calls SayStep

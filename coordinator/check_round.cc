@@ -5,6 +5,17 @@
 
 namespace weft {
 
+std::vector<int64_t> DialOffsets(int64_t doors, bool has_own) {
+  std::vector<int64_t> offsets;
+  const int64_t first = has_own ? 1 : 0;
+  const bool is_few = doors - first <= static_cast<int64_t>(CheckRound::kMostPeers);
+  if (!is_few && first == 0) offsets.push_back(0);
+  for (int64_t offset = is_few ? first : 1; offset < doors; offset += is_few ? 1 : offset) {
+    offsets.push_back(offset);
+  }
+  return offsets;
+}
+
 void CheckRound::Begin(int64_t number, int64_t now_ms, std::map<std::string, Part> parts) {
   number_ = number;
   since_ms_ = now_ms;
@@ -31,9 +42,13 @@ std::vector<CheckRound::Turn> CheckRound::ToTell(int64_t now_ms) {
     return each.second.opened || each.second.done;
   });
   if (!all && now_ms - since_ms_ < kOpenMs) return turns;
+  std::vector<const std::string*> open;  // by name
+  for (const auto& [machine, part] : parts_) {
+    if (part.opened && !part.address.empty()) open.push_back(&machine);
+  }
   for (auto& [machine, part] : parts_) {
     if (part.done || !part.opened || std::exchange(part.told_peers, true)) continue;
-    turns.push_back({machine, PeersOf(machine)});
+    turns.push_back({machine, PeersOf(machine, open)});
   }
   std::map<std::string, int> dialled_by;
   for (const Turn& turn : turns) {
@@ -43,18 +58,17 @@ std::vector<CheckRound::Turn> CheckRound::ToTell(int64_t now_ms) {
   return turns;
 }
 
-std::vector<std::string> CheckRound::PeersOf(const std::string& machine) const {
+// `open`: machines with a door, by name.
+std::vector<std::string> CheckRound::PeersOf(const std::string& machine,
+                                             absl::Span<const std::string* const> open) const {
   std::vector<std::string> peers;
-  const auto own = parts_.find(machine);
-  if (own == parts_.end()) return peers;
-  // In a ring, from the one after this one on.
-  auto each = own;
-  while (peers.size() < kMostPeers) {
-    if (++each == parts_.end()) each = parts_.begin();
-    if (each == own) break;
-    const Part& part = each->second;
-    const bool is_new_pair = !part.pairs_only || !own->second.pairs_only;
-    if (is_new_pair && part.opened && !part.address.empty()) peers.push_back(each->first);
+  const auto less = [](const std::string* each, const std::string& name) { return *each < name; };
+  const auto own = std::lower_bound(open.begin(), open.end(), machine, less) - open.begin();
+  const bool is_open = own < std::ssize(open) && *open[static_cast<size_t>(own)] == machine;
+  const bool is_new = !parts_.at(machine).pairs_only;
+  for (const int64_t offset : DialOffsets(std::ssize(open), is_open)) {
+    const std::string& peer = *open[static_cast<size_t>((own + offset) % std::ssize(open))];
+    if (is_new || !parts_.at(peer).pairs_only) peers.push_back(peer);
   }
   return peers;
 }

@@ -8,7 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+
 namespace weft {
+
+// Returns which doors a host dials, counted from its own place in the order of names, in a ring:
+// all others where these are few (kMostPeers), else those 1, 2, 4, 8 and so on further (the fingers
+// of Chord: Stoica et al., SIGCOMM'01). Pairs grow with n log n so; each door is still dialled by
+// log2(n) hosts near and far, so that a dead one has that many witnesses, and a network that is cut
+// in two at any place of the order has some across it. `has_own`: one of the doors is the host's.
+std::vector<int64_t> DialOffsets(int64_t doors, bool has_own);
 
 class CheckRound {
  public:
@@ -43,8 +52,7 @@ class CheckRound {
     int dialled_by = 0;              // how many dial it
   };
   // Returns whose turn it is now: once all have opened, or kOpenMs has passed; each once. Everybody
-  // dials everybody that has opened, or, where there are more than kMostPeers others, the next so
-  // many in the order of their names.
+  // dials DialOffsets of those that have opened.
   std::vector<Turn> ToTell(int64_t now_ms);
 
   // Machines that have not said anything for kAnswerMs.
@@ -57,7 +65,8 @@ class CheckRound {
   static constexpr int64_t kAnswerMs = 8000;  // more than the two, for a busy host
 
  private:
-  std::vector<std::string> PeersOf(const std::string& machine) const;
+  std::vector<std::string> PeersOf(const std::string& machine,
+                                   absl::Span<const std::string* const> open) const;
 
   int64_t number_ = 0;
   int64_t since_ms_ = 0;

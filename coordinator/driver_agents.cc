@@ -11,6 +11,23 @@
 #include "process/version.h"
 
 namespace weft {
+namespace {
+
+HostOffered OfferOf(const proto::Hello& hello) {
+  return {.machine = hello.machine(),
+          .host = hello.host(),
+          .slots = hello.slots(),
+          .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()},
+          .agent_pid = hello.pid(),
+          .gpus = hello.host_has().gpus_size(),
+          .cores = hello.host_has().cores(),
+          .domain = hello.domain(),
+          .free_bytes = hello.host_has().available_bytes(),
+          .gpu_free_bytes = hello.gpu_free_bytes(),
+          .gpu_text = hello.gpu_text()};
+}
+
+}  // namespace
 
 // ---- duties ----
 
@@ -25,12 +42,15 @@ Driver::Agent* Driver::AgentOf(const std::string& machine) {
 void Driver::Do(const LaunchWorkers& launch) {
   Failpoint("driver.launch");
   if (job_.generation.phase == GenerationPhase::kOpen) {
-    const absl::StatusOr<std::vector<HostShare>> shares = SharesOf(job_);
-    if (absl::IsFailedPrecondition(shares.status())) {
-      return Happened(LaunchWaits{launch.generation, absl::StrCat(shares.status().message())});
+    const absl::StatusOr<HostShares> placed = SharesOf(job_);
+    if (absl::IsFailedPrecondition(placed.status())) {
+      return Happened(LaunchWaits{launch.generation, absl::StrCat(placed.status().message())});
     }
-    if (!shares.ok() || !MayLaunch()) return;
-    Happened(Launched{launch.generation, *shares});
+    if (!placed.ok() || !MayLaunch()) return;
+    if (placed->shares.size() > 1) {
+      LogInfo(absl::StrCat("generation ", launch.generation, " is placed:\n", placed->picture));
+    }
+    Happened(Launched{launch.generation, placed->shares});
   }
   std::vector<std::pair<const HostShare*, Agent*>> untold;
   for (const HostShare& share : job_.generation.shares) {
@@ -306,15 +326,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   if (ComesWithoutItsShare(job_, agent.machine, hello.generation())) {
     NothingIsLeft(agent, "ended, and what it had started with it; another one is there");
   }
-  Happened(HostOffered{
-      .machine = agent.machine,
-      .host = agent.host,
-      .slots = hello.slots(),
-      .addresses = {hello.host_has().addresses().begin(), hello.host_has().addresses().end()},
-      .agent_pid = hello.pid(),
-      .gpus = hello.host_has().gpus_size(),
-      .cores = hello.host_has().cores(),
-      .domain = hello.domain()});
+  Happened(OfferOf(hello));
   if (broken_) return;
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/host_memory.h"
 #include "coordinator/preflight.h"
 #include "coordinator/turning_points.h"
 #include "plan/errors.h"
 #include "plan/placement/placement.h"
+#include "plan/spec/failure_domains.h"
 
 namespace weft {
 namespace {
@@ -55,20 +57,39 @@ std::string NamesOf(const Job& job) {
   return absl::StrJoin(names, ", ");
 }
 
+// As its agent says, else as the job's file does; empty: nothing is known.
+std::string KnownDomain(const OfferedHost& host, const JobSpec& spec) {
+  if (!host.domain.empty() || spec.hosts.failure_domains.empty()) return host.domain;
+  return DomainOf(spec.hosts.failure_domains, host.host).value_or("");
+}
+
+// Returns how many ranks each host may have in turn, where it takes `each`: where agents offer more
+// than there is a plan for, what the job was submitted with may do; where memory binds that ranks
+// of a host share, fewer of them have more.
+std::vector<int> CountsToTry(int each, const ClusterShape& shape, const Job& job) {
+  std::vector<int> counts = {each, std::min(each, job.spec.cluster.slots_per_node)};
+  const bool shares = job.spec.cluster.device.backend == BackendKind::kCpu;
+  for (int fewer = each - 1; fewer >= 1 && shares && shape.slot_bytes > 0; --fewer) {
+    counts.push_back(fewer);
+  }
+  return counts;
+}
+
 // Returns the shape with the most slots among those that differ in how many hosts they use; of
 // equals the one with the most hosts.
 std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std::string>& fit) {
   std::vector<int> slots;
   for (const std::string& machine : fit) slots.push_back(SlotsOf(job.offers.at(machine), job));
   std::sort(slots.begin(), slots.end(), std::greater<>());
+  MemoryRanking memory(job, fit);
   std::optional<ClusterShape> largest;
   const int most = std::min(static_cast<int>(fit.size()), job.spec.cluster.nodes);
   for (int nodes = most; nodes >= LeastHosts(job.spec); --nodes) {
     const int each = slots[static_cast<size_t>(nodes - 1)];
-    // Where agents offer more than there is a plan for, what the job was submitted with may do.
-    for (const int count : {each, std::min(each, job.spec.cluster.slots_per_node)}) {
-      const ClusterShape shape = {nodes, count};
-      if (job.refused.count(shape) > 0) continue;
+    if (largest && int64_t{nodes} * each <= largest->slots()) continue;
+    for (const int count : CountsToTry(each, memory.ShapeOf(nodes, each), job)) {
+      const ClusterShape shape = memory.ShapeOf(nodes, count);
+      if (IsRefused(shape, job)) continue;
       if (!largest || shape.slots() > largest->slots()) largest = shape;
       break;
     }
@@ -79,8 +100,9 @@ std::optional<ClusterShape> LargestShapeOf(const Job& job, const std::vector<std
 }  // namespace
 
 bool Record(const HostOffered& fact, Job& job) {
-  const OfferedHost offer = {fact.host, fact.slots, fact.addresses, fact.agent_pid,
-                             fact.gpus, fact.cores, fact.domain};
+  const OfferedHost offer = {fact.host,           fact.slots,   fact.addresses, fact.agent_pid,
+                             fact.gpus,           fact.cores,   fact.domain,    fact.free_bytes,
+                             fact.gpu_free_bytes, fact.gpu_text};
   const auto fenced = job.fenced.find(fact.machine);
   if (fenced != job.fenced.end()) {
     if (fenced->second == fact.agent_pid) return false;
@@ -241,6 +263,7 @@ bool MayGrow(const Job& job) {
 
 std::optional<ClusterShape> ShapeToPlanFor(const Job& job) {
   if (static_cast<int>(job.offers.size()) < LeastHosts(job.spec)) return std::nullopt;
+  if (!job.was_launched && LackChecks(job)) return std::nullopt;
   const Fitness fitness = FitnessOf(job);
   if (WaitsForChecks(job, fitness)) return std::nullopt;
   const bool all = std::ssize(fitness.fit) >= job.spec.cluster.nodes;
@@ -248,13 +271,15 @@ std::optional<ClusterShape> ShapeToPlanFor(const Job& job) {
   return LargestShapeOf(job, fitness.fit);
 }
 
-absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
-  const Fitness fitness = FitnessOf(job);
+absl::StatusOr<HostShares> SharesOf(const Job& job) {
+  const bool lacks = !job.was_launched && LackChecks(job);
+  const Fitness fitness = lacks ? Fitness{.unchecked = 1} : FitnessOf(job);
   if (WaitsForChecks(job, fitness)) return absl::UnavailableError("hosts are being checked");
   std::vector<std::pair<std::string, OfferedHost>> hosts;
   for (const std::string& machine : fitness.fit) {
     const auto& offer = *job.offers.find(machine);
-    if (SlotsOf(offer.second, job) >= job.shape.slots_per_node) hosts.push_back(offer);
+    const bool is_large_enough = SlotsOf(offer.second, job) >= job.shape.slots_per_node;
+    if (is_large_enough && HasMemoryOf(job.shape, offer.second, job)) hosts.push_back(offer);
   }
   std::sort(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) {
     return std::tie(a.second.host, a.first) < std::tie(b.second.host, b.first);
@@ -265,14 +290,15 @@ absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
   }
   std::vector<HostOffer> offers;
   for (const auto& [machine, host] : hosts) {
-    offers.push_back({host.host, job.shape.slots_per_node, host.domain});
+    offers.push_back({host.host, job.shape.slots_per_node, KnownDomain(host, job.spec)});
   }
-  const absl::StatusOr<Placement> placement = Place(*job.layout, offers);
+  const absl::StatusOr<Placement> placement = PlaceRanks(*job.layout, offers);
   if (!placement.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("waiting for hosts: ", placement.status().message()));
   }
-  std::vector<HostShare> shares;
+  HostShares all{.picture = PlacementText(*job.layout, offers, *placement)};
+  std::vector<HostShare>& shares = all.shares;
   std::vector<int> share_of_host(hosts.size(), -1);
   for (int rank = 0; rank < job.world_size(); ++rank) {
     const auto host = static_cast<size_t>(placement->ranks[static_cast<size_t>(rank)].host);
@@ -283,7 +309,7 @@ absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job) {
     }
     shares[static_cast<size_t>(share_of_host[host])].ranks.push_back(rank);
   }
-  return shares;
+  return all;
 }
 
 bool ComesWithoutItsShare(const Job& job, const std::string& machine, int64_t held_generation) {

@@ -40,7 +40,8 @@ std::string SmallHostsText(const Job& job);
 // Returns the shape with the most slots that the hosts which are there could be used in: each takes
 // as many ranks as the smallest that is used, so a small host may be left aside for the sake of
 // the rest. No more hosts than the job asks for, not fewer than its least, and nothing that has
-// turned out to have no plan. None: there is none.
+// turned out to have no plan. Of hosts that take enough ranks those with the most memory are used.
+// None: there is none.
 std::optional<ClusterShape> LargestShape(const Job& job);
 
 // The hosts that are there would give more slots than the plan has.
@@ -50,10 +51,14 @@ bool MayGrow(const Job& job);
 // there that the job asks for, or nobody else is waited for. None: it waits.
 std::optional<ClusterShape> ShapeToPlanFor(const Job& job);
 
+struct HostShares {
+  std::vector<HostShare> shares = {};
+  std::string picture = {};  // PlacementText
+};
 // Which host would have which ranks now, the host of rank 0 first. Unavailable: too few are there.
 // FailedPrecondition: they have no place for all ranks.
 // REQUIRES: there is a layout.
-absl::StatusOr<std::vector<HostShare>> SharesOf(const Job& job);
+absl::StatusOr<HostShares> SharesOf(const Job& job);
 
 // Says whether an agent that comes to the machine and holds `held_generation` (0: none) has nothing
 // of its share in the current generation, and never will: what was started there is gone with an

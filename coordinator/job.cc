@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/host_memory.h"
 #include "coordinator/hosts.h"
 #include "coordinator/preflight.h"
 #include "coordinator/turning_points.h"
@@ -104,9 +105,16 @@ bool Record(const PlanRefused& fact, Job& job) {
     if (!job.refused.insert(shape).second) return false;
     if (job.generation.phase != GenerationPhase::kOpen) return true;  // it does not grow, then
     const std::string small = SmallHostsText(job);
-    job.reason = absl::StrCat("waiting for hosts: there is no plan for ", shape.nodes, " of ",
-                              job.spec.cluster.nodes, SlotsNote(shape, job.spec), ": ",
-                              fact.message, small.empty() ? "" : "; ", small);
+    const bool is_scarce = shape.slot_bytes > 0 || shape.host_bytes > 0;
+    const bool ends = is_scarce && !job.was_launched && AllHaveCome(job) && !LargestShape(job);
+    if (ends) {  // as where hosts fail their check: nobody else is waited for
+      job.generation.phase = GenerationPhase::kClosed;
+      job.phase = Phase::kFailed;
+    }
+    job.reason =
+        absl::StrCat(ends ? "" : "waiting for hosts: ", "there is no plan for ", shape.nodes,
+                     " of ", job.spec.cluster.nodes, SlotsNote(shape, job.spec),
+                     MemoryNote(shape, job), ": ", fact.message, small.empty() ? "" : "; ", small);
     return true;
   }
   if (job.phase != Phase::kSubmitted || job.id.empty()) return false;

@@ -80,16 +80,22 @@ struct OfferedHost {
   int slots = 0;  // ranks that it takes; 0: as many as the job says of a node
   std::vector<std::string> addresses = {};
   int64_t agent_pid = 0;
-  int gpus = 0;             // 0: none, or not known
-  int cores = 0;            // 0: not known
-  std::string domain = {};  // hosts of one domain fail together; empty: nothing is known
+  int gpus = 0;                // 0: none, or not known
+  int cores = 0;               // 0: not known
+  std::string domain = {};     // hosts of one domain fail together; empty: nothing is known
+  int64_t free_bytes = 0;      // of its memory, when its agent came; 0: not known
+  int64_t gpu_free_bytes = 0;  // of the GPU with the least; 0: not known
+  std::string gpu_text = {};   // which one that is, and who holds the rest
   friend bool operator==(const OfferedHost&, const OfferedHost&) = default;
 };
 
-// A ClusterShape says what a plan is made for: so many hosts, each of which takes so many ranks.
+// A ClusterShape says what a plan is made for: so many hosts, each of which takes so many ranks,
+// and what memory they have where that is less than the job says.
 struct ClusterShape {
   int nodes = 0;
   int slots_per_node = 0;
+  int64_t slot_bytes = 0;  // of a rank; 0: as the job says
+  int64_t host_bytes = 0;  // of a host, for what is offloaded from GPUs; 0: as the job says
   int64_t slots() const { return int64_t{nodes} * slots_per_node; }
   friend auto operator<=>(const ClusterShape&, const ClusterShape&) = default;
 };
@@ -326,6 +332,9 @@ struct HostOffered {
   int gpus = 0;
   int cores = 0;
   std::string domain = {};
+  int64_t free_bytes = 0;
+  int64_t gpu_free_bytes = 0;
+  std::string gpu_text = {};
   friend bool operator==(const HostOffered&, const HostOffered&) = default;
 };
 // The agent of the host is not reached at the moment; what it has started goes on, as long as its

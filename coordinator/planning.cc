@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/host_memory.h"
 #include "coordinator/hosts.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
@@ -21,26 +22,26 @@ namespace {
 std::string IdleNote(const Job& job, const ClusterShape& shape) {
   const int here = std::min(static_cast<int>(job.offers.size()), job.spec.cluster.nodes);
   if (here <= shape.nodes) return "";
-  const bool no_plan = std::any_of(job.refused.begin(), job.refused.end(),
-                                   [&](const ClusterShape& each) { return each.nodes == here; });
-  return absl::StrCat("; ", here - shape.nodes,
-                      here - shape.nodes == 1 ? " more idles" : " more idle",
-                      no_plan ? absl::StrCat(" as a spare, for there is no plan for ", here)
-                              : ", offering fewer slots than the rest");
+  const auto no_plan = std::find_if(job.refused.begin(), job.refused.end(),
+                                    [&](const ClusterShape& each) { return each.nodes == here; });
+  return absl::StrCat(
+      "; ", here - shape.nodes, here - shape.nodes == 1 ? " more idles" : " more idle",
+      no_plan != job.refused.end()
+          ? absl::StrCat(" as a spare, for there is no plan for ", here, MemoryNote(*no_plan, job))
+          : ", offering fewer slots than the rest");
 }
 
 // The job is planned again for other hosts than those before.
 Event PlanForShape(const Job& job, const ClusterShape& shape) {
-  JobSpec spec = job.spec;
-  const int nodes = spec.cluster.nodes = shape.nodes;
-  spec.cluster.slots_per_node = shape.slots_per_node;
-  const absl::StatusOr<Plan> plan = FindPlan(spec, Purpose::kRun);
+  const int nodes = shape.nodes;
+  const absl::StatusOr<JobSpec> spec = SpecFor(shape, job.spec);
+  const absl::StatusOr<Plan> plan = spec.ok() ? FindPlan(*spec, Purpose::kRun) : spec.status();
   if (!plan.ok()) {
     return PlanRefused{plan.status().code(), absl::StrCat(plan.status().message()), shape};
   }
   std::string note = absl::StrCat("; planned for ", nodes, " of ", job.spec.cluster.nodes,
                                   nodes == 1 && job.spec.cluster.nodes == 1 ? " host" : " hosts",
-                                  SlotsNote(shape, job.spec));
+                                  SlotsNote(shape, job.spec), MemoryNote(shape, job));
   absl::StrAppend(&note, IdleNote(job, shape));
   return Planned{.layout = plan->layout,
                  .planned_bytes = plan->peak_bytes(),

@@ -236,6 +236,10 @@ Fitness FitnessOf(const Job& job) {
   return fitness;
 }
 
+bool LackChecks(const Job& job) {
+  return job.spec.fault_tolerance.preflight && job.checks.size() < job.offers.size();
+}
+
 bool WaitsForChecks(const Job& job, const Fitness& fitness) {
   const auto fit = static_cast<int>(fitness.fit.size());
   return fitness.unchecked > 0 && !(job.was_launched && fit >= job.spec.cluster.nodes);
@@ -250,8 +254,7 @@ bool SettleFitness(Job& job) {
   Generation& generation = job.generation;
   if (generation.phase != GenerationPhase::kOpen || job.phase == Phase::kSubmitted) return false;
   if (!generation.waited && !AllHaveCome(job)) return false;
-  // Most facts end here: thousands of hosts answer one by one, and the last one is judged by all.
-  if (job.checks.size() < job.offers.size()) return false;
+  if (LackChecks(job)) return false;
   const Fitness fitness = FitnessOf(job);
   const auto fit = static_cast<int>(fitness.fit.size());
   const int least = LeastHosts(job.spec);

@@ -27,9 +27,9 @@ bool AllHaveCome(const Job& job);
 
 using HostFindings = std::map<std::string, std::vector<HostFinding>>;  // by machine
 struct Fitness {
-  std::vector<std::string> fit;  // machines
-  HostFindings unfit;            // and why
-  HostFindings slow;             // of the fit ones
+  std::vector<std::string> fit = {};  // machines
+  HostFindings unfit = {};            // and why
+  HostFindings slow = {};             // of the fit ones
   int unchecked = 0;
 };
 // Who may take part. A host is unfit if one of its checks says so; else if its product runs at less
@@ -37,6 +37,11 @@ struct Fitness {
 // with more such pairs, the one that does not train at the moment, the one that is named last.
 // Without preflight all are fit.
 Fitness FitnessOf(const Job& job);
+
+// Whether some of those that are there have not been checked at all, which is told at once:
+// thousands of hosts answer one by one, and all facts but the last are judged by this alone. False:
+// they may have been.
+bool LackChecks(const Job& job);
 
 // Whether a launch has to wait for the checks of hosts. A generation after the first does not, if
 // enough others are fit.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/host_memory.h"
 #include "coordinator/hosts.h"
 #include "coordinator/preflight.h"
 #include "plan/estimate/goodput.h"
@@ -64,6 +65,7 @@ proto::HostChecked MessageOf(const HostChecked& fact) {
 
 std::vector<proto::HostChecked> CheckedEvents(const HostChecked& fact, const Job& after) {
   std::vector<proto::HostChecked> events = {MessageOf(fact)};
+  if (LackChecks(after)) return events;
   const Fitness fitness = FitnessOf(after);
   if (fitness.unchecked > 0) return events;
   for (const HostFindings* hosts : {&fitness.unfit, &fitness.slow}) {
@@ -94,8 +96,10 @@ proto::AgentOrder CheckHostOrder(const Job& job, const CheckRound& round,
   check.set_pairs_only(round.parts().at(machine).pairs_only);
   check.set_job(JobText(job.spec));
   if (check.pairs_only()) return order;
-  check.set_ranks(SlotsOf(job.offers.at(machine), job));
-  check.set_rank_bytes(job.planned_bytes);
+  const OfferedHost& offer = job.offers.at(machine);
+  check.set_ranks(SlotsOf(offer, job));
+  // Where it offers less than was planned for, the next plan is for that.
+  check.set_rank_bytes(std::min(job.planned_bytes, SlotBytes(offer, check.ranks(), job.spec)));
   check.set_checkpoint_bytes(CheckpointBytes(QuestionOf(job.spec)));
   check.set_run_folder(job.run_folder);
   check.set_checkpoint_folder(CheckpointFolder(job.spec.checkpoint, job.run_folder));

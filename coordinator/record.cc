@@ -66,11 +66,19 @@ Launched Read(const proto::Launched& message, int64_t generation) {
   return launched;
 }
 
+// `message`: Planned or PlanRefused.
+template <typename Message>
+ClusterShape ShapeIn(const Message& message) {
+  return {message.nodes(), message.slots_per_node(), message.slot_bytes(), message.host_bytes()};
+}
+
 HostOffered Read(const proto::HostOffered& message) {
-  return {message.machine(),   message.host(),
-          message.slots(),     {message.addresses().begin(), message.addresses().end()},
-          message.agent_pid(), message.gpus(),
-          message.cores(),     message.domain()};
+  return {message.machine(),    message.host(),
+          message.slots(),      {message.addresses().begin(), message.addresses().end()},
+          message.agent_pid(),  message.gpus(),
+          message.cores(),      message.domain(),
+          message.free_bytes(), message.gpu_free_bytes(),
+          message.gpu_text()};
 }
 
 // ---- one function per fact ----
@@ -97,20 +105,27 @@ void Fill(const Submitted& fact, proto::Record& record) {
   message.set_job_id(fact.job_id);
 }
 
+// `message`: Planned or PlanRefused.
+template <typename Message>
+void FillShape(const ClusterShape& shape, Message& message) {
+  message.set_nodes(shape.nodes);
+  message.set_slots_per_node(shape.slots_per_node);
+  message.set_slot_bytes(shape.slot_bytes);
+  message.set_host_bytes(shape.host_bytes);
+}
+
 void Fill(const Planned& fact, proto::Record& record) {
   *record.mutable_planned()->mutable_layout() = ToProto(fact.layout);
   record.mutable_planned()->set_planned_bytes(fact.planned_bytes);
   record.mutable_planned()->set_predicted_step_s(fact.predicted_step_s);
   record.mutable_planned()->set_note(fact.note);
-  record.mutable_planned()->set_nodes(fact.shape.nodes);
-  record.mutable_planned()->set_slots_per_node(fact.shape.slots_per_node);
+  FillShape(fact.shape, *record.mutable_planned());
 }
 
 void Fill(const PlanRefused& fact, proto::Record& record) {
   record.mutable_plan_refused()->set_code(static_cast<int>(fact.code));
   record.mutable_plan_refused()->set_message(fact.message);
-  record.mutable_plan_refused()->set_nodes(fact.shape.nodes);
-  record.mutable_plan_refused()->set_slots_per_node(fact.shape.slots_per_node);
+  FillShape(fact.shape, *record.mutable_plan_refused());
 }
 
 void Fill(const Launched& fact, proto::Record& record) {
@@ -233,6 +248,9 @@ void Fill(const HostOffered& fact, proto::Record& record) {
   message.set_gpus(fact.gpus);
   message.set_cores(fact.cores);
   message.set_domain(fact.domain);
+  message.set_free_bytes(fact.free_bytes);
+  message.set_gpu_free_bytes(fact.gpu_free_bytes);
+  message.set_gpu_text(fact.gpu_text);
 }
 
 void Fill(const HostChecked& fact, proto::Record& record) {
@@ -378,17 +396,13 @@ absl::StatusOr<Event> ReadFact(const proto::Record& record) {
     }
     case proto::Record::kPlanned: {
       ASSIGN_OR_RETURN(const Layout layout, FromProto(record.planned().layout()));
-      return Event(Planned{layout,
-                           record.planned().planned_bytes(),
-                           record.planned().predicted_step_s(),
-                           record.planned().note(),
-                           {record.planned().nodes(), record.planned().slots_per_node()}});
+      return Event(Planned{layout, record.planned().planned_bytes(),
+                           record.planned().predicted_step_s(), record.planned().note(),
+                           ShapeIn(record.planned())});
     }
     case proto::Record::kPlanRefused:
-      return Event(
-          PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
-                      record.plan_refused().message(),
-                      {record.plan_refused().nodes(), record.plan_refused().slots_per_node()}});
+      return Event(PlanRefused{static_cast<absl::StatusCode>(record.plan_refused().code()),
+                               record.plan_refused().message(), ShapeIn(record.plan_refused())});
     case proto::Record::kLaunched:
       return Event(Read(record.launched(), generation));
     case proto::Record::kRegistered:

@@ -28,6 +28,7 @@
 #include "launcher/agent/host_report.h"
 #include "launcher/agent/host_slots.h"
 #include "launcher/agent/launch_share.h"
+#include "launcher/agent/nvml.h"
 #include "launcher/agent/rank_group.h"
 #include "launcher/agent/rank_stacks.h"
 #include "launcher/agent/rank_watch.h"
@@ -188,10 +189,14 @@ absl::Status AgentShell::Begin() {
   for (const proto::Gpu& gpu : has.gpus()) gpu_nodes_.push_back(gpu.numa_node());
   used_slots_ = UsedSlots(options_.slots, has.gpus_size() > 0 ? has.gpus_size() : has.cores());
   link.hello.set_slots(static_cast<int>(used_slots_.size()));
+  if (const proto::Gpu* const gpu = PoorestGpu(has, used_slots_)) {
+    link.hello.set_gpu_free_bytes(std::max<int64_t>(1, gpu->free_bytes()));
+    link.hello.set_gpu_text(GpuMemoryText(*gpu));
+  }
   const std::string host = absl::StrCat(HostText(has), used_slots_.empty() ? "" : ", slots ",
                                         absl::StrJoin(used_slots_, ","));
-  checker_.emplace(
-      HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"), wake_.get()});
+  checker_.emplace(HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"),
+                                        wake_.get(), used_slots_});
   stacks_.emplace(wake_.get());
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
   LogInfo(

@@ -160,7 +160,8 @@ void HostChecker::Run(const std::shared_ptr<Round>& round) {
   if (order.has_peers()) OpenDoor(*round);
   if (!order.pairs_only()) {
     for (proto::CheckResult& each :
-         RunHostChecks(order, round->job, round->skew_ms, round->options.is_coordinators)) {
+         RunHostChecks(order, round->job, round->skew_ms, round->options.is_coordinators,
+                       round->options.slots)) {
       *checked.add_results() = std::move(each);
     }
     if (!order.is_alone()) MeasureProduct(round->job, round->left_ms(), &checked);

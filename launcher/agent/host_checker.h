@@ -16,6 +16,7 @@ class HostChecker {
     std::string machine;           // as Hello names it
     bool is_coordinators = false;  // the agent is on the coordinator's host
     int wake_fd = -1;              // an eventfd that is written when TakeReports has something
+    std::vector<int> slots = {};   // UsedSlots
   };
   explicit HostChecker(Options options);
   ~HostChecker();  // waits for nothing

@@ -14,10 +14,12 @@
 #include "absl/strings/str_join.h"
 #include "data/token_file.h"
 #include "launcher/agent/host_report.h"
+#include "launcher/agent/nvml.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/machine.h"
 #include "plan/search/describe.h"
+#include "plan/spec/cluster.h"
 #include "plan/spec/subnet.h"
 #include "process/folder_token.h"
 
@@ -99,6 +101,19 @@ Result JudgeRankMemory(std::optional<int64_t> available_bytes, int ranks, int64_
              absl::StrCat(CountText(ranks, "rank"), " of ", BytesText(rank_bytes), " need ",
                           BytesText(needed)),
              "end what else runs there, raise the control group's limit, or name fewer slots");
+}
+
+Result JudgeGpuMemory(const proto::Gpu* gpu, int64_t rank_bytes, int64_t profile_bytes) {
+  constexpr char kName[] = "GPU memory";
+  if (gpu == nullptr) return Well(kName, "NVML does not say");
+  const std::string found = GpuMemoryText(*gpu);
+  if (gpu->free_bytes() < rank_bytes) {
+    return Bad(kName, found, absl::StrCat("a rank needs ", BytesText(rank_bytes)),
+               "end what else runs on it, or use other slots (--include HOST:0,2)");
+  }
+  if (HasMemoryOfProfile(gpu->free_bytes(), profile_bytes)) return Well(kName, found);
+  return Bad(kName, found, absl::StrCat("cluster.profile says ", BytesText(profile_bytes)),
+             "plans are for what is free", Result::NOTE);
 }
 
 Result JudgeRankSharedMemory(std::optional<int64_t> free_bytes, int ranks, bool is_alone) {
@@ -189,8 +204,23 @@ Result CheckSharedFolder(const SharedFolder& folder, const std::string& token) {
              Result::NOTE);
 }
 
+namespace {
+
+// `slots`: none where they are the first ones.
+Result CheckGpuMemory(const proto::CheckHost& order, const JobSpec& job,
+                      absl::Span<const int> slots, proto::Host* host) {
+  DescribeGpuMemory(kNvml, host);
+  std::vector<int> used(slots.begin(), slots.end());
+  for (int slot = 0; slots.empty() && slot < order.ranks(); ++slot) used.push_back(slot);
+  return JudgeGpuMemory(PoorestGpu(*host, used), order.rank_bytes(),
+                        job.cluster.device.memory_bytes);
+}
+
+}  // namespace
+
 std::vector<Result> RunHostChecks(const proto::CheckHost& order, const JobSpec& job,
-                                  int64_t skew_ms, bool is_coordinators) {
+                                  int64_t skew_ms, bool is_coordinators,
+                                  absl::Span<const int> slots) {
   const bool is_alone = order.is_alone();
   const BackendKind backend = job.cluster.device.backend;
   proto::Host host;
@@ -208,8 +238,8 @@ std::vector<Result> RunHostChecks(const proto::CheckHost& order, const JobSpec& 
           {"checkpoints", order.checkpoint_folder(), "checkpoint.folder", order.checkpoint_bytes()},
           order.token())};
   if (!is_alone) results.push_back(JudgeNetwork(job.hosts.network, OwnAddresses()));
+  if (backend == BackendKind::kCuda) results.push_back(CheckGpuMemory(order, job, slots, &host));
   if (is_alone && is_coordinators) return results;
-  // A GPU's memory is its backend's to look at.
   if (backend == BackendKind::kCpu) {
     results.push_back(JudgeRankMemory(AvailableMemoryBytes(), order.ranks(), order.rank_bytes()));
   }

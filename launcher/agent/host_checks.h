@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "plan/spec/job_spec.h"
 #include "proto/agent.pb.h"
 
@@ -22,6 +23,10 @@ proto::CheckResult JudgeClock(int64_t skew_ms);
 // The plan's memory, which the ranks touch before their first step.
 proto::CheckResult JudgeRankMemory(std::optional<int64_t> available_bytes, int ranks,
                                    int64_t rank_bytes);
+
+// `gpu`: of those that ranks get the one with the least free memory; null: not known.
+// `profile_bytes`: what the job's cluster profile says of each.
+proto::CheckResult JudgeGpuMemory(const proto::Gpu* gpu, int64_t rank_bytes, int64_t profile_bytes);
 
 // Without that room a host's ranks exchange data through /tmp: alone that is only slow, among
 // several hosts all wait for it. nullopt: there is no such folder, or it cannot be written.
@@ -52,8 +57,10 @@ struct SharedFolder {
 proto::CheckResult CheckSharedFolder(const SharedFolder& folder, const std::string& token);
 
 // All of this that `order` asks for, by this host's own means. `is_coordinators`: the agent runs on
-// the coordinator's host, whose clock, files and memory the launcher has looked at.
+// the coordinator's host, whose clock, files and memory the launcher has looked at. `slots`: which
+// of the host's ranks get (UsedSlots).
 std::vector<proto::CheckResult> RunHostChecks(const proto::CheckHost& order, const JobSpec& job,
-                                              int64_t skew_ms, bool is_coordinators);
+                                              int64_t skew_ms, bool is_coordinators,
+                                              absl::Span<const int> slots);
 
 }  // namespace weft

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "launcher/agent/nvml.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/machine.h"
@@ -151,6 +152,7 @@ proto::Host DescribeHost() {
   host.set_memory_bytes(TotalMemoryBytes().value_or(0));
   host.set_available_bytes(AvailableMemoryBytes().value_or(0));
   DescribeTopologyBelow("", &host);
+  DescribeGpuMemory(kNvml, &host);
   for (const std::string& address : OwnAddresses()) host.add_addresses(address);
   utsname kernel = {};
   if (uname(&kernel) == 0) host.set_kernel(kernel.release);

@@ -1,6 +1,6 @@
 // The host as whoever places ranks has to know it: cores and memory that our control group leaves
 // us, NUMA nodes, GPUs as the PCI bus knows them, addresses by which others may reach it. Cheap:
-// files of /proc and /sys; no driver and no library is asked.
+// files of /proc and /sys; only where there are GPUs their driver's library is asked for memory.
 #pragma once
 #include <string>
 #include <vector>

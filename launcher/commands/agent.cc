@@ -20,6 +20,7 @@
 #include "launcher/slurm/allocation.h"
 #include "launcher/standing/standing_run.h"
 #include "plan/errors.h"
+#include "plan/spec/failure_domains.h"
 #include "process/version.h"
 
 namespace weft {
@@ -69,11 +70,21 @@ void AddStanding(CLI::App& agent, AgentArguments* arguments,
       ->needs(standing);
 }
 
+void AddDomain(CLI::App& agent, std::string* domain) {
+  agent.add_option("--domain", *domain, "what fails together with this host: a rack, a switch")
+      ->check(
+          [](const std::string& text) -> std::string {
+            return IsDomainName(text) ? "" : absl::StrCat(text, ": ", kDomainNames);
+          },
+          "NAME");
+}
+
 absl::Status Stand(const AgentArguments& arguments) {
   const AgentOptions& options = arguments.options;
   return RunStandingAgent({.coordinator = options.coordinator,
                            .bundle_file = options.bundle.file,
                            .name = options.name,
+                           .domain = options.domain,
                            .slots = options.slots.all,
                            .allows = arguments.allows});
 }
@@ -113,8 +124,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
   CLI::Option* allocation = agent->add_option("--allocation", options.allocation,
                                               "of that job, which a standing agent was told of");
   agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
-  agent->add_option("--domain", options.domain,
-                    "what fails together with this host: a rack, a switch");
+  AddDomain(*agent, &options.domain);
   agent
       ->add_option("--slots", options.slots.all,
                    "slots that this host has; default: as the job says of a node")

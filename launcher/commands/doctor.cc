@@ -83,7 +83,7 @@ struct DoctorArguments {
 };
 
 int DoctorOf(DoctorArguments& arguments) {
-  absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments.words);
+  absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments.words.words);
   if (!hosts.ok()) return Fail(hosts.status());
   if (hosts->empty()) return Doctor(arguments.json);
   arguments.hosts.hosts = *std::move(hosts);

@@ -9,19 +9,21 @@
 
 namespace weft {
 
+void AddHostNames(CLI::App& app, HostWords* words) {
+  app.add_option("--hosts", words->hosts, "hosts to train on: a,b:SLOTS,user@c; by ssh");
+  app.add_option("--hostfile", words->hostfile, "a file of them, as Open MPI's or DeepSpeed's");
+  app.add_option("--include", words->include, "of them only these: host@host:0,2");
+  app.add_option("--exclude", words->exclude, "of them not these: host@host:0,2");
+}
+
 void AddHostOptions(CLI::App& app, HostArguments* arguments) {
-  HostWords& words = arguments->words;
-  app.add_option("--hosts", words.hosts, "hosts to train on: a,b:SLOTS,user@c; by ssh");
-  app.add_option("--hostfile", words.hostfile, "a file of them, as Open MPI's or DeepSpeed's");
-  app.add_option("--include", words.include, "of them only these: host@host:0,2");
-  app.add_option("--exclude", words.exclude, "of them not these: host@host:0,2");
+  AddHostNames(app, &arguments->words);
   app.add_option("-x", arguments->variables,
                  "pass a variable to every host: -x NAME, or -x NAME=VALUE")
       ->allow_extra_args(false);
 }
 
-absl::StatusOr<std::vector<ListedHost>> HostsOf(const HostArguments& arguments) {
-  HostWords words = arguments.words;
+absl::StatusOr<std::vector<ListedHost>> HostsOf(HostWords words) {
   const bool named = !words.hosts.empty() || !words.hostfile.empty();
   if (!named) {
     if (words.include.empty() && words.exclude.empty()) return std::vector<ListedHost>();
@@ -36,6 +38,16 @@ absl::StatusOr<std::vector<ListedHost>> HostsOf(const HostArguments& arguments) 
     words.hostfile_text = *std::move(text);
   }
   return ListHosts(words);
+}
+
+void TakeNamedHosts(const std::vector<ListedHost>& hosts, JobFileOptions* options) {
+  options->named_hosts = static_cast<int>(hosts.size());
+  for (const ListedHost& host : hosts) {
+    const int slots = UsedSlotCount(host);
+    const bool fewer = options->named_slots == 0 || slots < options->named_slots;
+    if (slots > 0 && fewer) options->named_slots = slots;
+    options->unsaid_slots |= slots == 0;
+  }
 }
 
 absl::StatusOr<std::map<std::string, std::string>> VariablesOf(const HostArguments& arguments) {

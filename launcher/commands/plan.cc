@@ -4,9 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/host_options.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/plan_questions.h"
 #include "launcher/job_file/job_yaml.h"
@@ -33,6 +36,10 @@ absl::Status LoseNodes(int lost, JobFile& file) {
 
 int RunPlan(PlanArguments arguments) {
   arguments.options.check_files = !arguments.without_data;
+  absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments.host_words);
+  if (!hosts.ok()) return Fail(hosts.status());
+  arguments.hosts = *std::move(hosts);
+  TakeNamedHosts(arguments.hosts, &arguments.options);
   absl::StatusOr<JobFile> file = ReadJobFile(arguments.path, arguments.options);
   if (!file.ok()) return FailJobFile(file.status());
   if (arguments.without_nodes > 0) {
@@ -57,6 +64,7 @@ void AddPlan(CLI::App& app, int* exit_code) {
   plan->add_option("--nodes", arguments->options.nodes,
                    "of the cluster, in place of its own number")
       ->check(WholeNumber(1, 1 << 20));
+  AddHostNames(*plan, &arguments->host_words);
   plan->add_option("--without-nodes", arguments->without_nodes, "re-plan with so many nodes fewer")
       ->check(WholeNumber(0, 1 << 20));
   // Also an empty text is a question, to be refused.

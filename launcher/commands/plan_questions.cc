@@ -11,11 +11,13 @@
 #include "launcher/commands/commands.h"
 #include "launcher/job_file/plan_json.h"
 #include "launcher/run/ledger.h"
+#include "plan/errors.h"
 #include "plan/explain/explain.h"
 #include "plan/explain/schedule_svg.h"
 #include "plan/explain/summary.h"
 #include "plan/keys/job_rules.h"
 #include "plan/keys/layout_reader.h"
+#include "plan/placement/placement.h"
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
 #include "plan/spec/layout_text.h"
@@ -91,6 +93,22 @@ void PrintRunnable(const PlanReport& report) {
             << DifferenceText("the plan", report.plan.time, "today", today.time);
 }
 
+// Prints which rank would be on which of the hosts that are named.
+absl::Status PrintHosts(const PlanArguments& arguments, const JobSpec& job, const Layout& layout) {
+  if (arguments.hosts.empty()) return absl::OkStatus();
+  std::vector<ListedHost> named = arguments.hosts;
+  RETURN_IF_ERROR(SetDomains(job.hosts.failure_domains, &named));
+  std::vector<HostOffer> hosts;
+  for (const ListedHost& host : named) {
+    const int slots = UsedSlotCount(host);
+    const int most = job.cluster.slots_per_node;
+    hosts.push_back({host.name, slots > 0 ? std::min(slots, most) : most, host.domain});
+  }
+  ASSIGN_OR_RETURN(const Placement placement, PlaceRanks(layout, hosts));
+  std::cout << "\nhosts:\n" << PlacementText(layout, hosts, placement);
+  return absl::OkStatus();
+}
+
 // The plan before so many nodes were lost.
 std::optional<PlanReport::Whole> WholeOf(JobSpec job, int lost_nodes) {
   if (lost_nodes == 0) return std::nullopt;
@@ -152,6 +170,8 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
   }
   PrintNotes(file);
   std::cout << PlanText(file.job, report.plan, report.summary, arguments.explain);
+  const absl::Status placed = PrintHosts(arguments, file.job, report.plan.layout);
+  if (!placed.ok()) return Fail(placed);
   PrintLoss(file.job, report);
   PrintRunnable(report);
   PrintAround(file, report);

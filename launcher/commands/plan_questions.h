@@ -3,7 +3,9 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "launcher/hosts/host_list.h"
 #include "launcher/job_file/job_yaml.h"
 #include "plan/search/plan.h"
 #include "plan/search/space.h"
@@ -11,6 +13,8 @@
 namespace weft {
 
 struct PlanArguments {
+  HostWords host_words;
+  std::vector<ListedHost> hosts = {};  // as the words say
   std::string path;
   JobFileOptions options;
   bool json = false;

@@ -108,16 +108,14 @@ absl::Status CheckTrainable(const JobSpec& job) {
 // is its backend's to look at.
 absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
   if (job.cluster.device.backend == BackendKind::kCuda) return absl::OkStatus();
+  // Several hosts are planned for what each of them offers.
+  if (job.cluster.nodes > 1) return absl::OkStatus();
   const std::optional<int64_t> available = AvailableMemoryBytes();
   int64_t needed = 0;
-  int64_t largest = 0;
   for (const StageMemory& stage : plan.stages) {
     needed += stage.layout_bytes() * (plan.layout.world_size() / plan.layout.pp);
-    largest = std::max(largest, stage.layout_bytes());
   }
-  // This is one of several hosts, with whichever ranks.
-  const int workers = std::min(plan.layout.world_size(), job.cluster.slots_per_node);
-  if (job.cluster.nodes > 1) needed = largest * workers;
+  const int workers = plan.layout.world_size();
   if (!available || needed <= *available) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(SlotsKey(job.cluster.device.backend), ": ", workers, " workers need ",
@@ -200,13 +198,7 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
 
 JobFileOptions OptionsFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
-  options.named_hosts = static_cast<int>(arguments.hosts.size());
-  for (const ListedHost& host : arguments.hosts) {
-    const int slots = UsedSlotCount(host);
-    const bool fewer = options.named_slots == 0 || slots < options.named_slots;
-    if (slots > 0 && fewer) options.named_slots = slots;
-    options.unsaid_slots |= slots == 0;
-  }
+  TakeNamedHosts(arguments.hosts, &options);
   return options;
 }
 
@@ -342,12 +334,13 @@ std::string TakenText(const RunArguments& arguments) {
                       arguments.batch ? arguments.batch->job_id : arguments.allocation->name());
 }
 
-int Run(const RunArguments& arguments, RunsEnd* end) {
+int Run(RunArguments arguments, RunsEnd* end) {
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
       arguments.path, OptionsFor(arguments),
       [&](const JobSpec& job) {
         RETURN_IF_ERROR(CheckTrainable(job));
+        RETURN_IF_ERROR(SetDomains(job.hosts.failure_domains, &arguments.hosts));
         return CheckHostCount(job, arguments.hosts, GrantedBy(arguments));
       },
       CheckMemory, &exit_code);
@@ -452,7 +445,7 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   listen->needs(tls);
   tls->needs(listen);
   run->callback([arguments, exit_code] {
-    absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments->host_words);
+    absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments->host_words.words);
     absl::StatusOr<std::map<std::string, std::string>> env = VariablesOf(arguments->host_words);
     if (!hosts.ok() || !env.ok()) {
       *exit_code = Fail(hosts.ok() ? env.status() : hosts.status());

@@ -98,8 +98,8 @@ class HostLister {
       const std::pair<std::string, std::string> pair =
           absl::StrSplit(fields[i], absl::MaxSplits('=', 1));
       if (pair.first == "domain") {
-        if (!IsName(pair.second, "._-")) {
-          return Wrong(place, absl::StrCat(fields[i], ": use letters, digits, '.', '_' and '-'"));
+        if (!IsDomainName(pair.second)) {
+          return Wrong(place, absl::StrCat(fields[i], ": ", kDomainNames));
         }
         domain = pair.second;
         continue;
@@ -257,6 +257,25 @@ absl::StatusOr<std::vector<ListedHost>> ListHosts(const HostWords& words) {
 int UsedSlotCount(const ListedHost& host) {
   if (!host.only.empty()) return static_cast<int>(host.only.size());
   return host.slots == 0 ? 0 : host.slots - static_cast<int>(host.without.size());
+}
+
+absl::Status SetDomains(const FailureDomains& domains, std::vector<ListedHost>* hosts) {
+  if (domains.empty()) return absl::OkStatus();
+  for (ListedHost& host : *hosts) {
+    const absl::StatusOr<std::string> domain = DomainOf(domains, host.name);
+    if (!domain.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cluster.failure_domains: ", domain.status().message()));
+    }
+    if (!host.domain.empty() && host.domain != *domain) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cluster.failure_domains: host ", host.name, " is in ", *domain,
+                       ", but the host file says ", "domain=", host.domain,
+                       "; write the same one, or leave it out there"));
+    }
+    host.domain = *domain;
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> SlotOptions(const ListedHost& host) {

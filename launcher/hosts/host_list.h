@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "plan/spec/failure_domains.h"
 
 namespace weft {
 
@@ -22,6 +23,10 @@ struct ListedHost {
 
 // How many of the host's slots are to be used; 0: what its agent offers.
 int UsedSlotCount(const ListedHost& host);
+// Gives each host the domain that the job's file names it in (plan/spec/failure_domains.h).
+// InvalidArgument: it is in none, or in another one than the host file says. Without domains
+// nothing changes.
+absl::Status SetDomains(const FailureDomains& domains, std::vector<ListedHost>* hosts);
 // Options of `weft agent` tell it of its slots and its domain.
 std::vector<std::string> SlotOptions(const ListedHost& host);
 // "h1: slots 0, 2 of 4; h2: all but slot 1", of the hosts that not all slots are used of; empty:

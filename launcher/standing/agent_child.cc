@@ -57,6 +57,7 @@ std::vector<std::string> AgentArgv(const AgentChildOptions& options) {
     argv.push_back(absl::StrCat("--only-slots=", absl::StrJoin(order.slots, ",")));
   }
   if (!options.name.empty()) argv.push_back(absl::StrCat("--name=", options.name));
+  if (!options.domain.empty()) argv.push_back(absl::StrCat("--domain=", options.domain));
   if (!options.bundle_file.empty()) argv.push_back(absl::StrCat("--tls=", options.bundle_file));
   return argv;
 }

@@ -295,6 +295,7 @@ void StandingShell::Start(const Allocation& allocation) {
                            .bundle_file = options_.bundle_file,
                            .host = host_,
                            .name = options_.name,
+                           .domain = options_.domain,
                            .order = order,
                            .words = record.words});
     status = child.status();

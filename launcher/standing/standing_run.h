@@ -16,6 +16,7 @@ struct StandingOptions {
   std::string coordinator;               // "unix:/path/weftd.sock", or HOST:PORT with a bundle
   std::string bundle_file = {};          // for a weftd on another host; its agents take the same
   std::string name = {};                 // of this host; empty: the kernel's name for it
+  std::string domain = {};               // what fails together with it; its agents say so
   int slots = 0;                         // that it offers; 0: one per GPU, or per core
   std::vector<std::string> allows = {};  // users whose jobs it takes beside its owner's; "*": all
   std::string program = {};  // what is started as an agent; empty: the weft beside this program

@@ -287,6 +287,8 @@ constexpr JobKey kJobKeys[] = {
      "the subnet by which hosts reach each other, e.g. 10.78.0.0/24", "any"},
     {"cluster.spares", kExecution, WEFT_FIELD(hosts.spares),
      "hosts beside those of the plan that stand by", "", Between(0, 100000)},
+    {"cluster.failure_domains", kExecution, WEFT_FIELD(hosts.failure_domains),
+     "hosts that fail together, by the name of what they share: {rack1: \"n[1-8],gpu*\"}"},
     {"cluster.ssh_options", kExecution, WEFT_FIELD(hosts.ssh_options),
      "words for ssh beside ssh_config's, e.g. -p 2222", "-", kAny, "ssh_args"},
     {"cluster.remote_path", kExecution, WEFT_FIELD(hosts.remote_path),

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "plan/keys/job_keys.h"
 #include "plan/keys/value_text.h"
+#include "plan/spec/failure_domains.h"
 #include "plan/spec/fp8.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_spec.h"
@@ -328,6 +329,8 @@ void CheckHosts(const JobSpec& job, SpecIssues& issues) {
     const absl::StatusOr<Subnet> subnet = ParseSubnet(hosts.network);
     if (!subnet.ok()) Add(issues, "cluster.network", std::string(subnet.status().message()));
   }
+  const absl::Status domains = CheckFailureDomains(hosts.failure_domains);
+  if (!domains.ok()) Add(issues, "cluster.failure_domains", std::string(domains.message()));
   if (!hosts.remote_path.empty() && hosts.remote_path.front() != '/') {
     Add(issues, "cluster.remote_path",
         absl::StrCat(hosts.remote_path, " is not an absolute path; begin with /"));

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -46,41 +49,120 @@ std::vector<Width> Widths(const Layout& layout, absl::Span<const HostOffer> host
   return widths;
 }
 
-// Returns `count` hosts with enough slots, those of one domain together, the largest domains first:
-// fewer borders are crossed so. Hosts keep their order otherwise.
-std::vector<int> Chosen(absl::Span<const HostOffer> hosts, const Width& width) {
-  std::map<std::string, int> sizes;
-  for (const HostOffer& host : hosts) {
-    if (host.slots >= width.ranks) ++sizes[host.domain];
+// A block is the hosts of some replicas and of nobody else: where a stage fills whole hosts, those
+// that have the same replicas of each stage.
+struct Blocks {
+  int hosts = 0;     // of a block
+  int stages = 1;    // that have hosts of their own
+  int of_stage = 0;  // hosts of a block that have the same stage
+};
+
+// Ranks of a stage are neighbours (RankGrid), and so are those of a replica in it.
+Blocks BlocksOf(const Layout& layout, const Width& width) {
+  const int stage_ranks = layout.world_size() / layout.pp;
+  if (stage_ranks % width.ranks != 0) {
+    const int hosts = layout.pp > 1 ? width.hosts : 1;  // stages share hosts: all are one block
+    return {hosts, 1, hosts};
   }
-  std::vector<int> order;
+  const int replica_ranks = stage_ranks / layout.dp;
+  const bool fills = replica_ranks >= width.ranks && replica_ranks % width.ranks == 0;
+  const int of_stage = fills ? replica_ranks / width.ranks : 1;
+  return {layout.pp * of_stage, layout.pp, of_stage};
+}
+
+using Domains = std::map<std::string, std::vector<int>>;  // hosts, in their order
+
+// Returns how many blocks each domain gets: the next one goes where the fewest are, then where most
+// hosts are left. What is whole nowhere is in none.
+std::map<std::string, int> SpreadBlocks(const Domains& domains, int count, int hosts) {
+  std::map<std::string, int> blocks;
+  std::set<std::tuple<int, int64_t, std::string>> next;  // blocks so far, less the hosts left
+  for (const auto& [domain, all] : domains) {
+    blocks[domain] = 0;
+    if (std::ssize(all) >= hosts) next.emplace(0, -std::ssize(all), domain);
+  }
+  for (int block = 0; block < count && !next.empty(); ++block) {
+    const auto [number, less_left, domain] = *next.begin();
+    next.erase(next.begin());
+    blocks[domain] = number + 1;
+    if (-less_left >= int64_t{2} * hosts) next.emplace(number + 1, less_left + hosts, domain);
+  }
+  return blocks;
+}
+
+// Returns the hosts of one block after the other. Blocks are spread evenly over the domains, so
+// that one that fails takes the fewest replicas, and each is inside one wherever there is room.
+// Blocks of a domain are neighbours: replicas next to each other exchange gradients.
+std::vector<int> HostsOfBlocks(absl::Span<const HostOffer> hosts, const Width& width,
+                               const Blocks& blocks) {
+  Domains domains;
   for (int i = 0; i < static_cast<int>(hosts.size()); ++i) {
-    if (hosts[static_cast<size_t>(i)].slots >= width.ranks) order.push_back(i);
+    const HostOffer& host = hosts[static_cast<size_t>(i)];
+    if (host.slots >= width.ranks) domains[host.domain].push_back(i);
   }
-  const auto domain = [&](int host) -> const std::string& {
-    return hosts[static_cast<size_t>(host)].domain;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    if (sizes[domain(a)] != sizes[domain(b)]) return sizes[domain(a)] > sizes[domain(b)];
-    return domain(a) < domain(b);
-  });
+  const std::map<std::string, int> spread =
+      SpreadBlocks(domains, width.hosts / blocks.hosts, blocks.hosts);
+  std::vector<int> order;
+  std::vector<std::vector<int>> rest;
+  for (const auto& [domain, all] : domains) {
+    const auto taken = all.begin() + int64_t{spread.at(domain)} * blocks.hosts;
+    order.insert(order.end(), all.begin(), taken);
+    rest.emplace_back(taken, all.end());
+  }
+  // A block that is whole nowhere crosses as few borders as it can.
+  std::stable_sort(rest.begin(), rest.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  for (const std::vector<int>& some : rest) order.insert(order.end(), some.begin(), some.end());
   order.resize(static_cast<size_t>(width.hosts));
   return order;
 }
 
-// Ranks of a stage are neighbours (RankGrid), so that a stage fills hosts of its own if it fills
-// whole ones. Then host `place` of each stage has the same replicas: these are put beside each
-// other. Returns the position among the chosen hosts of each host in the order of ranks.
-std::vector<int> HostsOfReplicasTogether(const Layout& layout, const Width& width) {
-  std::vector<int> position(static_cast<size_t>(width.hosts));
-  const int stage_ranks = layout.world_size() / layout.pp;
-  const bool whole = layout.pp > 1 && stage_ranks % width.ranks == 0;
-  const int per_stage = whole ? stage_ranks / width.ranks : width.hosts;
+// Returns the index among the hosts of blocks of each host in the order of ranks.
+std::vector<int> PlacesInBlocks(const Width& width, const Blocks& blocks) {
+  std::vector<int> places;
+  const int per_stage = width.hosts / blocks.stages;
   for (int host = 0; host < width.hosts; ++host) {
-    position[static_cast<size_t>(host)] =
-        whole ? host % per_stage * layout.pp + host / per_stage : host;
+    const int stage = host / per_stage, place = host % per_stage;
+    places.push_back(place / blocks.of_stage * blocks.hosts + stage * blocks.of_stage +
+                     place % blocks.of_stage);
   }
-  return position;
+  return places;
+}
+
+// "replicas 0-1 are in rack1, 2-3 in rack2: ..."; empty where nothing is known of domains, or there
+// is one replica.
+std::string DomainsReason(const Layout& layout, absl::Span<const HostOffer> hosts,
+                          const std::vector<PlacedRank>& ranks) {
+  constexpr size_t kMostNamed = 8;
+  const bool is_known = std::any_of(hosts.begin(), hosts.end(),
+                                    [](const HostOffer& host) { return !host.domain.empty(); });
+  if (layout.dp == 1 || !is_known) return "";
+  std::vector<std::set<std::string>> of_replica(static_cast<size_t>(layout.dp));
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    const int host = ranks[static_cast<size_t>(rank)].host;
+    const std::string& domain = hosts[static_cast<size_t>(host)].domain;
+    of_replica[static_cast<size_t>(layout.grid().CoordinatesOf(rank).dp)].insert(domain);
+  }
+  std::map<std::string, int> inside;
+  int across = 0;
+  for (const std::set<std::string>& domains : of_replica) {
+    if (domains.size() == 1) {
+      ++inside[*domains.begin()];
+    } else {
+      ++across;
+    }
+  }
+  std::vector<std::string> parts;
+  int most = 0;
+  for (const auto& [domain, count] : inside) {
+    most = std::max(most, count);
+    if (parts.size() == kMostNamed) parts.push_back("...");
+    if (parts.size() > kMostNamed) continue;
+    parts.push_back(absl::StrCat(count, " in ", domain.empty() ? "no domain" : domain));
+  }
+  if (across > 0) parts.push_back(absl::StrCat(across, " across domains"));
+  return absl::StrCat("of ", layout.dp, " replicas ", absl::StrJoin(parts, ", "),
+                      ": one domain's failure takes ", most + across, " at most");
 }
 
 std::vector<std::string> ReasonsOf(const Layout& layout, absl::Span<const HostOffer> hosts,
@@ -118,7 +200,7 @@ std::vector<std::string> ReasonsOf(const Layout& layout, absl::Span<const HostOf
 
 }  // namespace
 
-absl::StatusOr<Placement> Place(const Layout& layout, absl::Span<const HostOffer> hosts) {
+absl::StatusOr<Placement> PlaceRanks(const Layout& layout, absl::Span<const HostOffer> hosts) {
   for (const HostOffer& host : hosts) CHECK(host.slots >= 1);
   const std::vector<Width> widths = Widths(layout, hosts);
   if (widths.empty()) {
@@ -129,15 +211,18 @@ absl::StatusOr<Placement> Place(const Layout& layout, absl::Span<const HostOffer
         slots, " slots with as many ranks on each; use fewer ranks, or more hosts alike"));
   }
   const Width& width = widths.front();
-  const std::vector<int> chosen = Chosen(hosts, width);
-  const std::vector<int> position = HostsOfReplicasTogether(layout, width);
+  const Blocks blocks = BlocksOf(layout, width);
+  const std::vector<int> chosen = HostsOfBlocks(hosts, width, blocks);
+  const std::vector<int> places = PlacesInBlocks(width, blocks);
   Placement placement{.ranks = {},
                       .ranks_per_host = width.ranks,
                       .reasons = ReasonsOf(layout, hosts, width, chosen)};
   for (int rank = 0; rank < layout.world_size(); ++rank) {
-    const int host = position[static_cast<size_t>(rank / width.ranks)];
+    const int host = places[static_cast<size_t>(rank / width.ranks)];
     placement.ranks.push_back({chosen[static_cast<size_t>(host)], rank % width.ranks});
   }
+  std::string domains = DomainsReason(layout, hosts, placement.ranks);
+  if (!domains.empty()) placement.reasons.push_back(std::move(domains));
   return placement;
 }
 

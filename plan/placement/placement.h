@@ -5,9 +5,9 @@
 // SC'21, 3.2).
 // - As many ranks on each host as the smallest that is used takes: a step is as slow as its fullest
 //   host, and the planner prices hosts that are alike.
-// - A replica's stages are near each other, and replicas apart: where hosts say what they share
-//   (a rack, a switch), the host of a stage is next to that of the stage before, so that a domain
-//   that fails takes few replicas with it.
+// - A replica's stages are near each other, and replicas apart: where it is known what hosts share
+//   (a rack, a switch), each replica is inside one such domain wherever it has room, and as many
+//   replicas are in each, so that a domain that fails takes few with it.
 #pragma once
 #include <string>
 #include <vector>
@@ -39,7 +39,7 @@ struct Placement {
 
 // InvalidArgument: the hosts have no place for all ranks; the message says how many are missing.
 // REQUIRES: each offer has at least one slot.
-absl::StatusOr<Placement> Place(const Layout& layout, absl::Span<const HostOffer> hosts);
+absl::StatusOr<Placement> PlaceRanks(const Layout& layout, absl::Span<const HostOffer> hosts);
 
 // A line per host: its ranks, and which part of the layout they are; of more than `most_hosts` the
 // first and the last; then the reasons.

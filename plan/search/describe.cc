@@ -12,6 +12,7 @@
 #include "plan/placement/placement.h"
 #include "plan/search/pricer.h"
 #include "plan/search/space.h"
+#include "plan/spec/failure_domains.h"
 #include "plan/spec/layout_text.h"
 
 namespace weft {
@@ -160,13 +161,19 @@ std::string RankLines(const Plan& plan) {
 }
 
 // Says which ranks share a node, where there are several.
-std::string NodeLines(const Cluster& cluster, const Layout& layout) {
+// The nodes have names where cluster.failure_domains names them all.
+std::string NodeLines(const JobSpec& job, const Layout& layout) {
+  const Cluster& cluster = job.cluster;
   if (layout.world_size() <= cluster.slots_per_node) return "";
   std::vector<HostOffer> nodes;
-  for (int i = 0; i < cluster.nodes; ++i) {
+  for (auto& [name, domain] : HostsNamedIn(job.hosts.failure_domains)) {
+    nodes.push_back({std::move(name), cluster.slots_per_node, std::move(domain)});
+  }
+  if (std::ssize(nodes) < cluster.nodes) nodes.clear();
+  for (int i = static_cast<int>(nodes.size()); i < cluster.nodes; ++i) {
     nodes.push_back({absl::StrCat("node ", i), cluster.slots_per_node});
   }
-  const absl::StatusOr<Placement> placement = Place(layout, nodes);
+  const absl::StatusOr<Placement> placement = PlaceRanks(layout, nodes);
   if (!placement.ok()) return "";  // priced all the same: on more nodes than there are
   return absl::StrCat("\nnodes:\n", PlacementText(layout, nodes, *placement));
 }
@@ -448,7 +455,7 @@ std::string HeadText(const JobSpec& job) {
 }
 
 std::string TablesText(const JobSpec& job, const Plan& plan) {
-  return absl::StrCat(LayoutLines(job, plan), RankLines(plan), NodeLines(job.cluster, plan.layout),
+  return absl::StrCat(LayoutLines(job, plan), RankLines(plan), NodeLines(job, plan.layout),
                       MemoryLines(plan), TimeLines(job, plan), DeterminismLines(job, plan));
 }
 

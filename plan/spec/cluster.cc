@@ -287,6 +287,10 @@ absl::Status CheckPrecision(const DeviceProfile& device, Precision precision) {
                                                  absl::StrJoin(offered, ", ")));
 }
 
+bool HasMemoryOfProfile(int64_t free_bytes, int64_t profile_bytes) {
+  return free_bytes >= profile_bytes - profile_bytes / 100;
+}
+
 double CoreSharing(const Cluster& cluster, int workers) {
   if (cluster.cores_per_node < 1) return 1;
   const int on_node = std::min(workers, cluster.slots_per_node);

@@ -145,6 +145,12 @@ absl::Status CheckCluster(const Cluster& cluster);
 // InvalidArgument, with the precisions that there are, if the device does not offer this one.
 absl::Status CheckPrecision(const DeviceProfile& device, Precision precision);
 
+// Whether so much free memory of a GPU is as much as its profile says. Of a GPU that nobody uses
+// the driver keeps a share for itself, by its version more or less (0.6 GiB of an H100's 79.6 in
+// NVML's older counting), which a profile's library_bytes has room for: up to a hundredth may be
+// missing.
+bool HasMemoryOfProfile(int64_t free_bytes, int64_t profile_bytes);
+
 // Returns by how much workers that share cores slow each other: max(1, slots in use / cores).
 double CoreSharing(const Cluster& cluster, int workers);
 

@@ -60,7 +60,8 @@ std::vector<Event> EveryFact() {
           Overdue{3, "too late"},
           RankEnded{3, 1, "node1", 9, 7, "killed", "last words"},
           AttemptEnded{3, false, 1, "node1", 9, 7, "killed", "last words", "machine-1"},
-          HostOffered{"machine-1", "node1", 2, {"10.0.0.1"}, 77, 8, 64, "rack1"},
+          HostOffered{
+              "machine-1", "node1", 2, {"10.0.0.1"}, 77, 8, 64, "rack1", 1 << 20, 1 << 19, "GPU 0"},
           HostAway{"machine-1"},
           HostLost{3, "machine-1", "silent"},
           HostsAwaited{3},

@@ -168,7 +168,7 @@ TEST(SharesOf, KeepAReplicasStagesInADomain) {
   const auto shares = SharesOf(job);
   ASSERT_TRUE(shares.ok()) << shares.status();
   std::map<int, std::string> hosts;
-  for (const HostShare& share : *shares) {
+  for (const HostShare& share : shares->shares) {
     for (const int rank : share.ranks) hosts[rank] = share.host;
   }
   const RankGrid grid(/*dp=*/2, /*pp=*/2, /*cp=*/1, /*tp=*/1);
@@ -183,6 +183,23 @@ TEST(SharesOf, KeepAReplicasStagesInADomain) {
     racks_used.insert(own.begin(), own.end());
   }
   EXPECT_EQ(racks_used.size(), 2u);
+}
+
+// The agent's word is the host's own; the file's holds for those that say nothing.
+TEST(SharesOf, KnowDomainsFromTheFileWhereAgentsSayNone) {
+  Job job = OnFourHosts(4);
+  for (auto& [machine, host] : job.offers) host.host = absl::StrCat("h", machine);
+  job.layout = Layout{.dp = 2, .pp = 2};
+  job.shape = {4, 1};
+  job.spec.hosts.failure_domains = {{"rack1", "h0,h3"}, {"rack2", "h[1-2]"}};
+  EXPECT_THAT(SharesOf(job)->picture, HasSubstr("h0 (rack1): rank 0, stage 0, replica 0\n"
+                                                "  h1 (rack2): rank 1, stage 0, replica 1\n"
+                                                "  h3 (rack1): rank 2, stage 1, replica 0\n"
+                                                "  h2 (rack2): rank 3, stage 1, replica 1\n"));
+  job.offers["0"].domain = "rack9";
+  job.spec.hosts.failure_domains = {{"rack2", "h[1-2]"}};
+  EXPECT_THAT(SharesOf(job)->picture, HasSubstr("h0 (rack9)"));
+  EXPECT_THAT(SharesOf(job)->picture, HasSubstr("h3: rank")) << "of it nothing is known";
 }
 
 TEST(GrowthOf, IsNoneWhereThereIsNoPlan) {

@@ -75,7 +75,7 @@ class PreflightTest : public testing::Test {
     std::vector<std::string> hosts;
     const auto shares = SharesOf(job_);
     if (!shares.ok()) return {std::string(shares.status().message())};
-    for (const HostShare& share : *shares) hosts.push_back(share.host);
+    for (const HostShare& share : shares->shares) hosts.push_back(share.host);
     return hosts;
   }
 
@@ -105,7 +105,7 @@ TEST_F(PreflightTest, ABadHostIsLeftOutAndNamedWhereTheRestIsEnough) {
   layout.dp = 2;
   Say(Planned{.layout = layout, .shape = {.nodes = 2}});
   EXPECT_THAT(Hosts(), ElementsAre("h1", "h3"));
-  Say(Launched{1, *SharesOf(job_)});
+  Say(Launched{1, SharesOf(job_)->shares});
   EXPECT_THAT(job_.reason,
               HasSubstr("host h2 is left out: data: a.bin differs, but it is 1:ab; copy it"));
 }
@@ -128,7 +128,7 @@ TEST_F(PreflightTest, AJobThatHasRunWaitsForBetterOnes) {
   Begin(2, 2);
   Say(Passed(1));
   Say(Passed(2));
-  Say(Launched{1, *SharesOf(job_)});
+  Say(Launched{1, SharesOf(job_)->shares});
   Say(HostLost{1, "m2", "silent"});
   Say(Ended("m1"));
   HostOffered again = Offer(2);
@@ -166,7 +166,7 @@ TEST_F(PreflightTest, AJobThatWaitsGoesOnWithAMendedHost) {
   Begin(2, 2);
   Say(Passed(1));
   Say(Passed(2));
-  Say(Launched{1, *SharesOf(job_)});
+  Say(Launched{1, SharesOf(job_)->shares});
   Say(HostLost{1, "m2", "silent"});
   Say(Ended("m1"));
   Say(Offer(2));
@@ -181,7 +181,7 @@ TEST_F(PreflightTest, AHostWhoseRanksRunIsNotCheckedAgain) {
   Begin(2, 0);
   Say(Passed(1));
   Say(Passed(2));
-  Say(Launched{1, *SharesOf(job_)});
+  Say(Launched{1, SharesOf(job_)->shares});
   Say(Bad(2, 2));
   EXPECT_THAT(HostsToCheckAgain(job_), IsEmpty());
 }
@@ -329,7 +329,7 @@ TEST_F(PreflightTest, AHostThatDoesNotAnswerIsWaitedForAndTakenWhenItDoes) {
 TEST_F(PreflightTest, ASpareTakesTheLostHostsPlaceInTheSameLayout) {
   Begin(2, 0, /*spares=*/1);
   for (int host = 1; host <= 3; ++host) Say(Passed(host));
-  Say(Launched{1, *SharesOf(job_)});
+  Say(Launched{1, SharesOf(job_)->shares});
   const std::optional<Layout> layout = job_.layout;
   Say(HostLost{1, "m1", "silent"});
   Say(Ended("m2"));
@@ -402,16 +402,73 @@ TEST(CheckRound, ThoseWhoWereCheckedBeforeMeetTheNewOnesAlone) {
   EXPECT_THAT(turns[2].peers, UnorderedElementsAre("a", "b"));
 }
 
-TEST(CheckRound, OfManyEachDialsTheNextOnes) {
+std::string NameOf(int host) {
+  return absl::StrCat(100000 + host);
+}
+
+// Who dials whom in a round of so many hosts.
+std::map<std::string, std::vector<std::string>> DialsOf(int hosts) {
   CheckRound round;
   std::map<std::string, CheckRound::Part> parts;
-  for (int i = 0; i < 200; ++i) parts[absl::StrCat(1000 + i)];
+  for (int i = 0; i < hosts; ++i) parts[NameOf(i)];
   round.Begin(7, 0, parts);
   for (const auto& [machine, part] : parts) round.Opened(machine, "10.0.0.1", 1);
+  std::map<std::string, std::vector<std::string>> dials;
   for (const CheckRound::Turn& turn : round.ToTell(1)) {
-    EXPECT_EQ(turn.peers.size(), CheckRound::kMostPeers);
-    EXPECT_EQ(turn.dialled_by, static_cast<int>(CheckRound::kMostPeers));
+    EXPECT_EQ(turn.dialled_by, std::ssize(turn.peers)) << turn.machine;
+    dials[turn.machine] = turn.peers;
   }
+  return dials;
+}
+
+TEST(CheckRound, OfFewEachDialsAll) {
+  for (const auto& [machine, peers] : DialsOf(65)) EXPECT_EQ(peers.size(), 64u);
+}
+
+TEST(CheckRound, OfManyEachDialsSomeNearAndFar) {
+  EXPECT_THAT(DialsOf(66).at(NameOf(60)), ElementsAre(NameOf(61), NameOf(62), NameOf(64), NameOf(2),
+                                                      NameOf(10), NameOf(26), NameOf(58)));
+  for (const auto& [machine, peers] : DialsOf(12500)) ASSERT_EQ(peers.size(), 14u);
+}
+
+// Wherever a network of many hosts is cut in two, some on each side have dialled across.
+TEST(CheckRound, OfManySomeDialAcrossAnyCut) {
+  constexpr int kHosts = 1000;
+  const auto dials = DialsOf(kHosts);
+  for (int begin = 0; begin < kHosts; begin += 37) {
+    for (int length = 1; length <= kHosts / 2; ++length) {
+      const auto is_in = [&](const std::string& machine) {
+        const int host = std::stoi(machine) - 100000;
+        return (host - begin + kHosts) % kHosts < length;
+      };
+      bool out = false;
+      for (const std::string& peer : dials.at(NameOf((begin + length - 1) % kHosts))) {
+        out = out || !is_in(peer);
+      }
+      ASSERT_TRUE(out) << begin << " " << length;
+    }
+  }
+}
+
+// Its witnesses are log2(n); nobody else is left out for it.
+TEST(CheckRound, OfManyADeadAddressIsFoundAndNobodyElse) {
+  constexpr int kHosts = 1000;
+  Job job;
+  job.spec.cluster.nodes = kHosts;
+  for (int i = 0; i < kHosts; ++i) {
+    job.offers[NameOf(i)] = {.host = NameOf(i), .agent_pid = 1};
+    job.checks[NameOf(i)] = {.round = 7, .agent_pid = 1, .pairs_round = 7};
+  }
+  for (const auto& [machine, peers] : DialsOf(kHosts)) {
+    for (const std::string& peer : peers) {
+      if (peer == NameOf(617) || machine == NameOf(617)) {
+        job.checks[machine].unreached.push_back({peer, peer, "timed out"});
+      }
+    }
+  }
+  const Fitness fitness = FitnessOf(job);
+  EXPECT_EQ(fitness.unfit.size(), 1u);
+  EXPECT_EQ(fitness.unfit.count(NameOf(617)), 1u);
 }
 
 }  // namespace

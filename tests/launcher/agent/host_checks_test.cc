@@ -26,6 +26,13 @@ TEST(HostChecks, JudgeByWhatRanksNeed) {
     const char* found;
     const char* allowed;
   };
+  proto::Gpu full;
+  full.set_pci_address("0000:3b:00.0");
+  full.set_memory_bytes(8 * kGib);
+  full.set_free_bytes(3 * kGib);
+  full.add_users()->set_pid(4711);
+  full.mutable_users(0)->set_name("python3");
+  full.mutable_users(0)->set_bytes(4 * kGib);
   const Case cases[] = {
       {JudgeDevices(BackendKind::kCpu, 2, 2, 0), Result::WELL, "2 cores", ""},
       {JudgeDevices(BackendKind::kCpu, 3, 1, 0), Result::NOTE, "1 core", "3 ranks"},
@@ -39,6 +46,13 @@ TEST(HostChecks, JudgeByWhatRanksNeed) {
       {JudgeRankMemory(8 * kGib, 4, 2 * kGib), Result::WELL, "8.00 GiB free", ""},
       {JudgeRankMemory(7 * kGib, 4, 2 * kGib), Result::BROKEN, "7.00 GiB free", "need 8.00 GiB"},
       {JudgeRankMemory(std::nullopt, 4, 2 * kGib), Result::WELL, "does not say", ""},
+      {JudgeGpuMemory(nullptr, 2 * kGib, 8 * kGib), Result::WELL, "NVML does not say", ""},
+      {JudgeGpuMemory(&full, 2 * kGib, 8 * kGib), Result::NOTE, "3.00 GiB of 8.00 GiB free",
+       "cluster.profile says 8.00 GiB"},
+      {JudgeGpuMemory(&full, 4 * kGib, 8 * kGib), Result::BROKEN,
+       "GPU 0000:3b:00.0 has 3.00 GiB of 8.00 GiB free; process 4711 (python3) holds 4.00 GiB",
+       "a rank needs 4.00 GiB"},
+      {JudgeGpuMemory(&full, 2 * kGib, 3 * kGib), Result::WELL, "3.00 GiB of 8.00 GiB free", ""},
       {JudgeRankSharedMemory(kGib, 4, false), Result::WELL, "1.00 GiB free", ""},
       {JudgeRankSharedMemory(63 << 20, 4, false), Result::BROKEN, "63.0 MiB free",
        "4 ranks need 64.0 MiB"},

@@ -131,5 +131,25 @@ TEST(HostList, RefusesChoicesThatContradictOrLeaveNothing) {
             "--include: a:2: \"2\" is not a slot of a; use 0 to 1");
 }
 
+TEST(SetDomains, GivesEachHostTheFilesAndRefusesWhatItDoesNotKnow) {
+  const FailureDomains domains = {{"rack1", "h[1-2]"}, {"rack2", "h3"}};
+  const auto refusal = [&](std::vector<ListedHost> hosts) {
+    return std::string(SetDomains(domains, &hosts).message());
+  };
+  std::vector<ListedHost> hosts = {
+      {.name = "h3"}, {.name = "h1"}, {.name = "h2", .domain = "rack1"}};
+  ASSERT_TRUE(SetDomains(domains, &hosts).ok());
+  EXPECT_EQ(hosts[0].domain, "rack2");
+  EXPECT_EQ(hosts[1].domain, "rack1");
+  EXPECT_EQ(refusal({{.name = "h1"}, {.name = "h4"}}),
+            "cluster.failure_domains: host h4 is in none of rack1, rack2; name it in one of them");
+  EXPECT_EQ(refusal({{.name = "h1", .domain = "rack2"}}),
+            "cluster.failure_domains: host h1 is in rack1, but the host file says domain=rack2; "
+            "write the same one, or leave it out there");
+  hosts = {{.name = "x"}};
+  EXPECT_TRUE(SetDomains({}, &hosts).ok());
+  EXPECT_EQ(hosts[0].domain, "");
+}
+
 }  // namespace
 }  // namespace weft

@@ -23,11 +23,12 @@ TEST(AgentArgv, SaysWhatTheOrderSaysAndWhatTheStandingAgentHasItself) {
                           "--allocation=7", "--run-id=run-a", "--slots=4"));
   options.order.slots = {0, 2};
   options.name = "n1";
+  options.domain = "rack1";
   options.bundle_file = "/b.pem";
   EXPECT_THAT(AgentArgv(options),
               ElementsAre("/bin/weft", "agent", "--coordinator=unix:/s", "--job-id=job-17",
                           "--allocation=7", "--run-id=run-a", "--slots=4", "--only-slots=0,2",
-                          "--name=n1", "--tls=/b.pem"));
+                          "--name=n1", "--domain=rack1", "--tls=/b.pem"));
 }
 
 class WordsTest : public ::testing::Test {

@@ -502,6 +502,10 @@ TEST(Validate, ChecksCheckpointsValidationAndLimits) {
        "cluster.remote_path: weft/bin is not an absolute path; begin with /"},
       {[](JobSpec& j) { j.hosts.ssh_options = "2222"; },
        "cluster.ssh_options: \"2222\" does not begin with an option; write e.g. -p 2222"},
+      {[](JobSpec& j) {
+         j.hosts.failure_domains = {{"rack1", "n[8-1]"}};
+       },
+       "cluster.failure_domains: rack1: [8-1] is no range; write hosts as a,n[1-8,12],gpu*"},
       {[](JobSpec& j) { j.hosts.spares = -1; },
        "cluster.spares: -1 is out of range; use 0 to 100000"},
   });
