@@ -4,14 +4,14 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/hosts.h"
+#include "coordinator/offered_slots.h"
 #include "plan/search/describe.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-// What is free differs from one moment to the next: a plan is not made anew for less than these.
+// The free memory differs from one moment to the next: a plan is not made anew for less than these.
 constexpr int64_t kSlotGrain = int64_t{16} << 20;
 constexpr int64_t kHostGrain = int64_t{256} << 20;
 
@@ -29,7 +29,7 @@ int64_t Rounded(int64_t bytes, int64_t grain) {
   return std::max<int64_t>(1, bytes / grain * grain);
 }
 
-// Of a host's memory, for what is offloaded from GPUs. A CPU's device memory is the host's.
+// Offloading from GPUs takes of a host's memory. A CPU's device memory is the host's.
 bool CountsHostBytes(const JobSpec& spec) {
   return IsOnGpus(spec) && spec.layout.offload_optimizer != OffloadDevice::kNone;
 }

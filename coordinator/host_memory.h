@@ -13,8 +13,8 @@
 
 namespace weft {
 
-// What each of `ranks` on the host has, less a sixteenth of a host's memory that is left to the
-// system; no more than the job says, and as much where it is not known.
+// Returns what each of `ranks` on the host has, less a sixteenth of a host's memory that is left to
+// the system; no more than the job says, and as much where it is not known.
 int64_t SlotBytes(const OfferedHost& host, int ranks, const JobSpec& spec);
 
 // MemoryRanking says what the hosts with the most memory offer. Borrows the job.

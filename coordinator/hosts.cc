@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/host_memory.h"
+#include "coordinator/offered_slots.h"
 #include "coordinator/preflight.h"
 #include "coordinator/turning_points.h"
 #include "plan/errors.h"
@@ -15,8 +16,6 @@
 
 namespace weft {
 namespace {
-
-constexpr int kMostHostSlots = 4096;  // whatever an agent says
 
 HostShare* FindShare(Job& job, int64_t generation, const std::string& machine) {
   if (generation != job.generation.number) return nullptr;
@@ -206,19 +205,6 @@ bool Record(const AttemptEnded& fact, Job& job) {
   }
   SetGone(*share, job);
   return true;
-}
-
-int SlotsOf(const OfferedHost& host, const Job& job) {
-  const JobSpec& spec = job.spec;
-  const bool on_gpus = spec.cluster.device.backend == BackendKind::kCuda;
-  if (job.slots_as_offered) {
-    const int has = on_gpus ? host.gpus : host.cores / std::max(1, spec.threads_per_worker);
-    const int offered = host.slots > 0 ? host.slots : has;
-    if (offered > 0) return std::min(offered, kMostHostSlots);
-  }
-  const int most = spec.cluster.slots_per_node;
-  if (host.slots > 0) return std::min(host.slots, most);
-  return on_gpus && host.gpus > 0 ? std::min(host.gpus, most) : most;
 }
 
 ClusterShape ShapeOr(ClusterShape shape, const JobSpec& spec) {

@@ -20,12 +20,6 @@ bool Record(const LaunchWaits& fact, Job& job);
 bool Record(const MoreHosts& fact, Job& job);
 bool Record(const AttemptEnded& fact, Job& job);
 
-// Returns how many ranks the host takes: no more than the job says of a node, than its agent offers
-// or, where ranks run on GPUs, than it has of these. Where nobody has said anything of slots, it
-// is what the agent offers: its slots, else one per GPU, or per so many cores as a worker computes
-// with.
-int SlotsOf(const OfferedHost& host, const Job& job);
-
 // `shape` with what it leaves open (0) as the job says.
 ClusterShape ShapeOr(ClusterShape shape, const JobSpec& spec);
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/host_memory.h"
 #include "coordinator/hosts.h"
+#include "coordinator/offered_slots.h"
 #include "coordinator/preflight.h"
 #include "plan/estimate/goodput.h"
 #include "plan/search/space.h"

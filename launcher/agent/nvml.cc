@@ -71,8 +71,8 @@ class Nvml {
     function = reinterpret_cast<Function>(dlsym(handle_, name));
   }
 
-  // What processes hold is used; what the driver keeps counts as free with the newer function, as
-  // used with the older one.
+  // Memory that processes hold is used; what the driver keeps counts as free with the newer
+  // function, as used with the older one.
   void DescribeMemory(Device device, proto::Gpu& gpu) const {
     MemoryWithReserved both = {};
     both.version = kMemoryVersion;

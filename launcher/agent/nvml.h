@@ -16,8 +16,8 @@ inline constexpr char kNvml[] = "libnvidia-ml.so.1";
 // the driver awake.
 void DescribeGpuMemory(const std::string& library, proto::Host* host);
 
-// Of the GPUs that are slots of `used` (none: all) the one with the least free memory; null: that
-// of none is known.
+// Finds the GPU with the least free memory among those that are slots of `used` (none: all); null:
+// that of none is known.
 const proto::Gpu* PoorestGpu(const proto::Host& host, absl::Span<const int> used);
 
 // "GPU 0000:3b:00.0 has 60.0 GiB of 79.6 GiB free; process 4711 (python3) holds 18.0 GiB"

@@ -202,6 +202,13 @@ bool IsDropout(absl::string_view key) {
   return std::find(std::begin(kDropouts), std::end(kDropouts), key) != std::end(kDropouts);
 }
 
+// To set a key to another value is no cure for weights that were trained with this one.
+std::string OtherModelText(const Value& found, absl::string_view accepted) {
+  return absl::StrCat(found.Found(),
+                      " is not supported yet, and these weights were trained with it; ",
+                      "use weights of a model with ", accepted);
+}
+
 void CheckFixed(ModelFamily family, const Value& model, const ModelUse& use, Issues* issues,
                 std::vector<std::string>* notes) {
   for (const FixedKey& fixed : FixedOf(family)) {
@@ -220,23 +227,23 @@ void CheckFixed(ModelFamily family, const Value& model, const ModelUse& use, Iss
     }
     const bool other_model = use.is_pretrained && !IsDropout(fixed.key);
     issues->Add(node->place, key,
-                other_model
-                    ? absl::StrCat(node->Found(), " is not supported yet, and these weights were ",
-                                   "trained with it; use weights of a model with ", fixed.accepted)
-                    : absl::StrCat(node->Found(), " is not supported yet; use ", fixed.accepted,
-                                   ": ", other));
+                other_model ? OtherModelText(*node, fixed.accepted)
+                            : absl::StrCat(node->Found(), " is not supported ", "yet; use ",
+                                           fixed.accepted, ": ", other));
   }
 }
 
 // Refuses what some types of llama have and no price knows.
-void CheckType(const ModelType& type, const Value& model, Issues* issues) {
+void CheckType(const ModelType& type, const Value& model, const ModelUse& use, Issues* issues) {
   if (type.family != ModelFamily::kLlama) return;
   const Value* activation = model.Find(kActivation);
   if (activation != nullptr && !activation->is_null() && activation->scalar != type.activation) {
     const std::string key = absl::StrCat("model.", kActivation);
     issues->Add(activation->place, key,
-                absl::StrCat(activation->Found(), " is not supported yet; use ", type.activation,
-                             ": --set ", key, "=", type.activation));
+                use.is_pretrained
+                    ? OtherModelText(*activation, type.activation)
+                    : absl::StrCat(activation->Found(), " is not supported yet; use ",
+                                   type.activation, ": --set ", key, "=", type.activation));
   }
   const Value* dense = model.Find(kDenseBlocks);
   if (dense != nullptr && !dense->items.empty()) {
@@ -432,7 +439,7 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
   if (config != nullptr) merge(*config, true);
   merge(job_model, false);
   CheckFixed(family, merged, use, issues, notes);
-  CheckType(*found, merged, issues);
+  CheckType(*found, merged, use, issues);
   if (family == ModelFamily::kLlama) CheckAttentionWindow(merged, use, issues);
   ReadFields(merged, job_model.place, *found, issues, &model);
   return model;

@@ -169,7 +169,7 @@ struct HostsSpec {
   std::string ssh_options;  // words for ssh, beside ssh_config's
   std::string remote_path;  // folder of weft's programs on other hosts; empty: as here
   int spares = 0;           // hosts beside those of the plan that stand by
-  // What fails together, by its name: rack1: "n[1-8],login1" (plan/placement/failure_domains.h).
+  // Each is what fails together, by name: rack1: "n[1-8],login1" (plan/spec/failure_domains.h).
   std::map<std::string, std::string> failure_domains = {};
   friend bool operator==(const HostsSpec&, const HostsSpec&) = default;
 };

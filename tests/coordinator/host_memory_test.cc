@@ -139,7 +139,7 @@ TEST(MemoryOfHosts, EndsAJobThatHasNoPlanOnAnyOfItsHosts) {
   EXPECT_EQ(job.phase, Phase::kPlanned) << "more may come";
 }
 
-// What a host is checked for is what would be planned for it.
+// A host is checked for what would be planned for it.
 TEST(MemoryOfHosts, IsCheckedForWhatItOffersWhereThatIsLessThanThePlan) {
   Job job = OnHosts(1);
   job.planned_bytes = 1900 * kMiB;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "coordinator/hosts.h"
+#include "coordinator/offered_slots.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
 #include "plan/spec/grid.h"

@@ -1,4 +1,4 @@
-// What hosts offer is what a job is planned for: their memory, their slots where nobody names them,
+// A job is planned for what hosts offer: their memory, their slots where nobody names them,
 // and what they share with each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST_F(Offers, EndAJobThatHasNoPlanWithThem) {
   EXPECT_THAT(run_->Stderr(), HasSubstr("host h3: 391 MiB free for 2 ranks"));
 }
 
-// Of three hosts two are in one rack: the second replica goes to the other one.
+// Two of three hosts are in one rack: the second replica goes to the other one.
 TEST_F(Offers, PutReplicasIntoDomainsThatTheFileNames) {
   const std::string domains =
       ", slots: 1, nodes: 3, failure_domains: {rack1: \"h[1-2]\", rack2: h3}";

@@ -57,7 +57,7 @@ bool StepOthers(cudaStream* stream) {
   return false;
 }
 
-// What `stream` has to wait for runs before it, and nothing else. A collective may wait for one
+// Only what `stream` has to wait for runs before it. A collective may wait for one
 // that was launched before it on another stream, which no event shows.
 bool StepLazily(cudaStream* stream) {
   if (RunOldest(stream)) return true;

@@ -64,7 +64,7 @@ struct StreamProgress {
   std::atomic<int64_t> done = 0;
 };
 
-// Of memory.cc, which knows all streams; null: the stream is not lazy.
+// Enters a stream that begins, as cudaStream does; null: it is not lazy.
 LazyDevice* AddStream(cudaStream* stream);
 void RemoveStream(cudaStream* stream);
 // Runs a piece of work of the device that `stream` is on, by the order; returns whether there was

@@ -1,5 +1,5 @@
-// What NVML says of a host's GPUs is reported: a library of ours stands in its place. What it does
-// not say is not made up.
+// The report of a host has what NVML says of its GPUs: a library of ours stands in its place. What
+// it does not say is not made up.
 #include "launcher/agent/nvml.h"
 
 #include <gmock/gmock.h>

@@ -134,6 +134,7 @@ inline JobSpec FullJob() {
   job.deterministic = true;
   job.cluster = FullCluster();
   job.hosts = {1, "10.78.0.0/24", "-p 2222 -o \"x\"", "/opt/weft/bin", 3};
+  job.hosts.failure_domains = {{"rack1", "n[1-8],login1"}, {"zone b", "gpu*"}};
   job.scheduler = FullScheduler();
   job.threads_per_worker = 2;
   job.bind = false;
