@@ -70,6 +70,7 @@ TEST(Wire, CarriesEveryFieldOfALayout) {
   Layout layout{2, 3, 4, 5, 1, ScheduleKind::kZeroBubbleH1, 6, 7, Recompute::kFull};
   layout.virtual_stages = 8;
   layout.ep = 9;
+  layout.etp = 12;
   layout.zero_hpz_partition_size = 10;
   layout.sequence_parallel = true;
   layout.offload_optimizer = OffloadDevice::kCpu;
