@@ -85,10 +85,17 @@ class PodsRun : public HostsRun {
 
   // The kubelet sends the preStop hook's notice, then TERM.
   void Evict(int pod) {
-    const std::string process = absl::StrCat("$(pgrep -f '^/[^ ]*/weft ",
-                                             pod == 0 ? "run" : "agent --coordinator tiny", "')");
+    const std::string process =
+        absl::StrCat("pgrep -f '^/[^ ]*/weft ", pod == 0 ? "run" : "agent --coordinator tiny", "'");
+    EXPECT_TRUE(Eventually(20,
+                           [&] {
+                             SleepSeconds(0.1);
+                             return bed_->Run(pod + 1, process).exit_code == 0;
+                           }))
+        << "pod " << pod << " does not run";
     const HostBed::Answer sent = bed_->Run(
-        pod + 1, absl::StrCat("kill -USR2 ", process, " && sleep 0.2 && kill -TERM ", process));
+        pod + 1,
+        absl::StrCat("kill -USR2 $(", process, ") && sleep 0.2 && kill -TERM $(", process, ")"));
     EXPECT_EQ(sent.exit_code, 0) << sent.err;
   }
 

@@ -71,11 +71,15 @@ void SlurmRun::AwaitCompleted(const std::string& job, double timeout_s) {
 void SlurmRun::LetGoOn(const std::string& job) {
   EXPECT_EQ(bed_->AwaitState(job, {"PENDING"}, 60), "PENDING");
   // Slurm refuses while the nodes are still cleaning up behind the run before, and sets the start
-  // anew, two minutes away, once they have: so it is asked until the job runs.
+  // anew, two minutes away, once they have: so it is asked until the job runs, or has run already.
+  const std::string restarts = bed_->JobField(job, "Restarts");
   EXPECT_TRUE(Eventually(60, [&] {
-    SleepSeconds(0.2);
+    const bool has_gone_on =
+        bed_->JobField(job, "JobState") != "PENDING" || bed_->JobField(job, "Restarts") != restarts;
+    if (has_gone_on) return true;
     bed_->hosts().Run(SlurmBed::kHead, "scontrol update jobid=" + job + " starttime=now");
-    return bed_->JobField(job, "JobState") != "PENDING";
+    SleepSeconds(0.3);
+    return false;
   })) << bed_->Head("scontrol show job " + job);
 }
 
