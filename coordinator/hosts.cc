@@ -56,7 +56,7 @@ std::string NamesOf(const Job& job) {
   return absl::StrJoin(names, ", ");
 }
 
-// As its agent says, else as the job's file does; empty: nothing is known.
+// The agent's word comes before the job's file; empty: nothing is known.
 std::string KnownDomain(const OfferedHost& host, const JobSpec& spec) {
   if (!host.domain.empty() || spec.hosts.failure_domains.empty()) return host.domain;
   return DomainOf(spec.hosts.failure_domains, host.host).value_or("");

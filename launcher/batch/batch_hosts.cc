@@ -40,16 +40,21 @@ absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text) {
   return ranks;
 }
 
+// The hosts of the file that a variable names.
+absl::StatusOr<std::vector<std::string>> HostsOfFile(const BatchWorld& world,
+                                                     absl::string_view variable, const char* path) {
+  const std::string place = absl::StrCat(variable, ": ", path);
+  const absl::StatusOr<std::string> text = world.read_file(path);
+  if (!text.ok()) return CannotRead(place, text.status().message());
+  absl::StatusOr<std::vector<std::string>> hosts = ParseHostLines(*text);
+  if (!hosts.ok()) return CannotRead(place, hosts.status().message());
+  return hosts;
+}
+
 absl::StatusOr<std::vector<std::string>> HostsOfPbs(const BatchWorld& world) {
   const char* const path = world.variable("PBS_NODEFILE");
   if (path == nullptr || *path == '\0') return CannotRead("PBS_NODEFILE", "is not set");
-  const absl::StatusOr<std::string> text = world.read_file(path);
-  if (!text.ok()) {
-    return CannotRead(absl::StrCat("PBS_NODEFILE: ", path), text.status().message());
-  }
-  absl::StatusOr<std::vector<std::string>> hosts = ParseHostLines(*text);
-  if (hosts.ok()) return hosts;
-  return CannotRead(absl::StrCat("PBS_NODEFILE: ", path), hosts.status().message());
+  return HostsOfFile(world, "PBS_NODEFILE", path);
 }
 
 // LSF may leave the variable out for a large job, and names a file.
@@ -64,13 +69,7 @@ absl::StatusOr<std::vector<std::string>> HostsOfLsf(const BatchWorld& world) {
   if (path == nullptr || *path == '\0') {
     return CannotRead("LSB_MCPU_HOSTS", "and LSB_DJOB_HOSTFILE are not set");
   }
-  const absl::StatusOr<std::string> text = world.read_file(path);
-  if (!text.ok()) {
-    return CannotRead(absl::StrCat("LSB_DJOB_HOSTFILE: ", path), text.status().message());
-  }
-  absl::StatusOr<std::vector<std::string>> hosts = ParseHostLines(*text);
-  if (hosts.ok()) return hosts;
-  return CannotRead(absl::StrCat("LSB_DJOB_HOSTFILE: ", path), hosts.status().message());
+  return HostsOfFile(world, "LSB_DJOB_HOSTFILE", path);
 }
 
 }  // namespace

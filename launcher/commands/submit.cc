@@ -1,5 +1,5 @@
 // weft submit: hands a job file to a weftd that serves jobs, to Slurm or Kubernetes, and leaves.
-// What weft run checks before a run is checked here too: a job that cannot be read, planned or gone
+// This checks all that weft run checks before a run: a job that cannot be read, planned or gone
 // on with is never queued.
 #include <filesystem>
 #include <iostream>

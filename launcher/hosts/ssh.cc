@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "launcher/machine/ask_program.h"
 
 namespace weft {
 namespace {
@@ -52,15 +53,6 @@ constexpr Complaint kComplaints[] = {
      "ssh offers more keys than it takes; name the one by cluster.ssh_options: -i FILE -o "
      "IdentitiesOnly=yes"},
 };
-
-std::string LastLine(absl::string_view words) {
-  std::string last;
-  for (const absl::string_view line : absl::StrSplit(words, '\n')) {
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    if (!text.empty()) last = std::string(text);
-  }
-  return last;
-}
 
 }  // namespace
 

@@ -5,7 +5,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "launcher/kubernetes/manifest.h"
 #include "launcher/machine/ask_program.h"
 
@@ -44,15 +43,6 @@ constexpr Complaint kComplaints[] = {
     {"was refused", kLater,
      "no Kubernetes answers where kubectl looks for one; look at `kubectl config current-context`"},
 };
-
-std::string LastLine(absl::string_view words) {
-  std::string last;
-  for (const absl::string_view line : absl::StrSplit(words, '\n')) {
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    if (!text.empty()) last = std::string(text);
-  }
-  return last;
-}
 
 }  // namespace
 

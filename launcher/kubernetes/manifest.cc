@@ -187,19 +187,21 @@ std::string ProbesText() {
   const std::string exec =
       absl::StrCat("  exec: {command: [\"/bin/sh\", \"", kJobFolder, "/probe.sh\"]}");
   Lines lines;
-  const std::pair<absl::string_view, absl::string_view> probes[] = {
-      // A pod waits for others that are not placed yet, and for its image.
-      {"startupProbe", "  {periodSeconds: 5, failureThreshold: 720, timeoutSeconds: 20}"},
-      {"readinessProbe", "  {periodSeconds: 10, failureThreshold: 3, timeoutSeconds: 20}"},
-      // Leases notice what hangs; this is for what they cannot see.
-      {"livenessProbe", "  {periodSeconds: 30, failureThreshold: 10, timeoutSeconds: 20}"}};
-  for (const auto& [name, numbers] : probes) {
-    lines.Add(absl::StrCat(name, ":"));
+  struct Probe {
+    absl::string_view name;
+    int period_s, failures;
+  };
+  constexpr Probe kProbes[] = {
+      {"startupProbe", 5, 720},  // others are not placed yet, or an image is on its way
+      {"readinessProbe", 10, 3},
+      {"livenessProbe", 30, 10},  // leases notice what hangs; this is for what they cannot see
+  };
+  for (const Probe& probe : kProbes) {
+    lines.Add(absl::StrCat(probe.name, ":"));
     lines.Add(exec);
-    const absl::string_view inner = absl::StripSuffix(absl::StripPrefix(numbers, "  {"), "}");
-    for (const absl::string_view number : absl::StrSplit(inner, ", ")) {
-      lines.Add(absl::StrCat("  ", number));
-    }
+    lines.Add(absl::StrCat("  periodSeconds: ", probe.period_s));
+    lines.Add(absl::StrCat("  failureThreshold: ", probe.failures));
+    lines.Add("  timeoutSeconds: 20");
   }
   return lines.text();
 }

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/descriptor.h"
 #include "plan/errors.h"
@@ -64,6 +66,15 @@ absl::StatusOr<ProgramAnswer> AskProgram(const std::vector<std::string>& argv,
   }
   const int code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 128 + WTERMSIG(*status);
   return ProgramAnswer{code, TextOf(out), TextOf(err)};
+}
+
+std::string LastLine(absl::string_view words) {
+  std::string last;
+  for (const absl::string_view line : absl::StrSplit(words, '\n')) {
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (!text.empty()) last = std::string(text);
+  }
+  return last;
 }
 
 }  // namespace weft

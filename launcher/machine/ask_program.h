@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace weft {
 
@@ -18,5 +19,9 @@ struct ProgramAnswer {
 // in PATH; DeadlineExceeded if it has not ended after `timeout_ms`, and then it is killed.
 absl::StatusOr<ProgramAnswer> AskProgram(const std::vector<std::string>& argv,
                                          const std::string& input, int timeout_ms);
+
+// Returns the last line of what a program has said that is not blank, without the blanks around it;
+// empty: it said nothing. It is where programs say why they end.
+std::string LastLine(absl::string_view words);
 
 }  // namespace weft

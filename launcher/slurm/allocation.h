@@ -18,7 +18,7 @@ struct SlurmAllocation {
   int restarts = 0;       // how often the job was requeued
   bool is_batch = false;  // there is a batch script that a requeue would run again
 
-  // As scontrol names it: the array's number alone would mean all its tasks.
+  // scontrol names it so: the array's number alone would mean all its tasks.
   const std::string& name() const { return task.empty() ? job_id : task; }
 };
 

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// As --set takes it: "optimizer.lr=1e-3".
+// Each is a text that --set takes: "optimizer.lr=1e-3".
 using Sets = std::vector<std::string>;
 
 inline constexpr int kMostTasks = 1000;  // Slurm's own limit (MaxArraySize) is 1001 by default

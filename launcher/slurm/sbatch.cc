@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "launcher/machine/ask_program.h"
 #include "launcher/slurm/slurm_program.h"
 #include "plan/errors.h"
 
@@ -74,15 +74,6 @@ constexpr Complaint kComplaints[] = {
     {"access/permission denied", absl::StatusCode::kPermissionDenied, "", nullptr,
      "Slurm does not let you submit jobs here; ask its administrator"},
 };
-
-std::string LastLine(absl::string_view words) {
-  std::string last;
-  for (const absl::string_view line : absl::StrSplit(words, '\n')) {
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    if (!text.empty()) last = std::string(text);
-  }
-  return last;
-}
 
 }  // namespace
 

@@ -111,9 +111,9 @@ Neighbours NeighboursOf(const Machine& machine, Collective collective, const Pri
   return found;
 }
 
-// By what was measured, if it was, else by the model: measured seconds on a straight line of
-// logarithms between two sizes, by the model's growth beyond them and to other numbers of ranks and
-// nodes.
+// Returns what was measured, if it was, else what the model says: measured seconds on a straight
+// line of logarithms between two sizes, by the model's growth beyond them and to other numbers of
+// ranks and nodes.
 double Seconds(const Machine& machine, Collective collective, const PricedGroup& group,
                double bytes, Model model) {
   const double modelled_s = model(machine, group, bytes);

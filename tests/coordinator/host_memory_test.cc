@@ -124,7 +124,7 @@ TEST(MemoryOfHosts, TakesFewerRanksOfAHostWhereMemoryBinds) {
   EXPECT_EQ(ShapeToPlanFor(job), std::nullopt) << "each has a device of its own";
 }
 
-// As where hosts fail their check: no host that anybody has named is waited for.
+// No host that anybody has named is waited for, as where hosts fail their check.
 TEST(MemoryOfHosts, EndsAJobThatHasNoPlanOnAnyOfItsHosts) {
   Job job = OnHosts(1);
   job.spec.cluster.nodes = 1;

@@ -8,7 +8,7 @@ namespace {
 constexpr uint64_t kStageKeys[] = {11, 13};
 
 // Two stages of two data ranks; every rank does one step in 100 ms, of which it computes `busy_ms`.
-// What data ranks have in common is their replicas, or the shards of their state.
+// Data ranks have their replicas in common, or the shards of their state.
 class TwoStages {
  public:
   explicit TwoStages(MeetingAxis data_axis = MeetingAxis::kReplicas) : data_axis_(data_axis) {}

@@ -74,18 +74,33 @@ bool StepAny(LazyDevice* lazy) {
   return false;
 }
 
+StreamOrder CurrentStreamOrder() {
+  Devices& devices = AllDevices();
+  const std::lock_guard<std::mutex> lock(devices.mutex);
+  return devices.chosen.order;
+}
+
+// Runs a piece of work of the stream's device, by the order; returns whether one could run.
+bool Step(cudaStream* stream) {
+  const std::lock_guard<std::recursive_mutex> lock(stream->lazy->mutex);
+  switch (CurrentStreamOrder()) {
+    case StreamOrder::kAtOnce:
+    case StreamOrder::kLazy:
+      return StepLazily(stream);
+    case StreamOrder::kOthersFirst:
+      return StepOthers(stream) || RunOldest(stream);
+    case StreamOrder::kRandom:
+      return StepAny(stream->lazy);
+  }
+  return false;
+}
+
 }  // namespace
 
 void SetStreamOrder(StreamOrder order, uint64_t seed) {
   Devices& devices = AllDevices();
   const std::lock_guard<std::mutex> lock(devices.mutex);
   devices.chosen = {order, seed};
-}
-
-StreamOrder CurrentStreamOrder() {
-  Devices& devices = AllDevices();
-  const std::lock_guard<std::mutex> lock(devices.mutex);
-  return devices.chosen.order;
 }
 
 LazyDevice* AddStream(cudaStream* stream) {
@@ -107,20 +122,6 @@ void RemoveStream(cudaStream* stream) {
   if (stream->lazy == nullptr) return;
   const std::lock_guard<std::recursive_mutex> lock(stream->lazy->mutex);
   std::erase(stream->lazy->streams, stream);
-}
-
-bool Step(cudaStream* stream) {
-  const std::lock_guard<std::recursive_mutex> lock(stream->lazy->mutex);
-  switch (CurrentStreamOrder()) {
-    case StreamOrder::kAtOnce:
-    case StreamOrder::kLazy:
-      return StepLazily(stream);
-    case StreamOrder::kOthersFirst:
-      return StepOthers(stream) || RunOldest(stream);
-    case StreamOrder::kRandom:
-      return StepAny(stream->lazy);
-  }
-  return false;
 }
 
 void RunUntil(cudaStream* stream, int64_t count) {

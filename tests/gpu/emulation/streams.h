@@ -24,7 +24,7 @@ inline int64_t NowMs() {
       .count();
 }
 
-// Which stream of a device runs its oldest work next, once the host waits for one of them.
+// An order says which stream of a device runs its oldest work next, once the host waits for one.
 enum class StreamOrder {
   kAtOnce,       // no stream is lazy
   kLazy,         // the one that is waited for, and what it waits for itself
@@ -35,7 +35,6 @@ enum class StreamOrder {
 // Holds for streams that are made from now on, in any thread. At first: what
 // WEFT_EMULATED_STREAMS says, "lazy", "others_first" or "random:SEED"; at once without it.
 void SetStreamOrder(StreamOrder order, uint64_t seed = 0);
-StreamOrder CurrentStreamOrder();
 
 // The waits that this host thread asks for (of a stream for an event, of the host for an event or a
 // stream) are counted; the one whose number, from 0, is `dropped_wait` does not take place.
@@ -67,14 +66,11 @@ struct StreamProgress {
 // Enters a stream that begins, as cudaStream does; null: it is not lazy.
 LazyDevice* AddStream(cudaStream* stream);
 void RemoveStream(cudaStream* stream);
-// Runs a piece of work of the device that `stream` is on, by the order; returns whether there was
-// one that could run.
-bool Step(cudaStream* stream);
 // Runs what is due until the first `count` pieces of the stream's work are over. What never ends
 // ends the process.
 void RunUntil(cudaStream* stream, int64_t count);
-// As RunUntil, for one step, by whoever polls. A thread that queues nothing is an onlooker: it
-// moves a device only where its host has not for a while, as it waits for something else.
+// Runs one piece of work at most, for whoever polls. A thread that queues nothing is an onlooker:
+// it moves a device only where its host has not for a while, as it waits for something else.
 void Poll(cudaStream* stream);
 // All that is queued on the lazy streams of a device.
 void RunAll(int of_device);

@@ -12,19 +12,10 @@
 #include "launcher/job_file/job_yaml.h"
 #include "plan/search/search.h"
 #include "tests/golden/golden.h"
+#include "tests/launcher/submitted_jobs.h"
 
 namespace weft {
 namespace {
-
-constexpr char kTiny[] =
-    "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
-    "n_head: 4}\n"
-    "data: {format: bytes, train: [{path: /data/a}]}\n"
-    "training: {seq_len: 64, global_batch_size: 12, steps: 60}\n";
-constexpr char kLarge[] =
-    "model: {path: ../models/llama3-8b}\n"
-    "data: {format: llmc, train: [{path: /data/a.bin}]}\n"
-    "training: {seq_len: 2048, global_batch_size: 64, steps: 20000, mixed_precision: bf16}\n";
 
 struct Spec {
   const char* name;
