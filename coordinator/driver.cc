@@ -65,6 +65,7 @@ void Driver::RunOnce() {
   for (const TaskQueue::Task& task : queue_.Take()) task();
   if (!options_.own_thread || Now() - clocks_.looked_ms >= kTickMs) Tick();
   LookAtChecks();
+  JudgeDoubtful();
   WatchForHangs();
   Act();
   TellSpares();

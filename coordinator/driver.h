@@ -146,6 +146,13 @@ class Driver final {
     std::string told_folder;  // checkpoint that it was told to read
   };
 
+  // mpirun may have brought it about. It is the one that was seen first, and is held until those of
+  // other hosts have had time to come.
+  struct DoubtfulEnd {
+    RankEnded fact;
+    int64_t seen_ms = 0;
+    int64_t until_ms = 0;
+  };
   // A Look is a question to all hosts while nothing moves, and the answers.
   struct Look {
     int64_t number = 0;
@@ -245,6 +252,8 @@ class Driver final {
   void OnCheckOpened(const Agent& agent, const proto::CheckOpened& opened);
   void OnHostChecked(const Agent& agent, const proto::HostChecked& checked);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
+  void HoldDoubtful(const RankEnded& fact, int64_t seen_ms);
+  void JudgeDoubtful();
   void BlameAbsent(RankEnded& fact);
   void NothingIsLeft(const Agent& agent, const std::string& why);
   void CloseLater(const Agent& agent, const absl::Status& why);
@@ -297,6 +306,7 @@ class Driver final {
   int64_t look_at_checks_ms_ = 0;
   int64_t check_again_at_ms_ = 0;    // hosts that have failed
   int64_t check_again_wait_ms_ = 0;  // between the last round and that
+  std::optional<DoubtfulEnd> doubtful_;
   HangWatch hangs_;
   SlowWatch slow_;
   Look look_;

@@ -197,8 +197,8 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
     case proto::AgentReport::kRankEnded: {
       RankEnded fact = FactOf(report.rank_ended());
       fact.host = agent.host;
-      if (report.rank_ended().cause().in_doubt()) BlameAbsent(fact);
-      return Happened(fact);
+      const proto::Cause& cause = report.rank_ended().cause();
+      return cause.in_doubt() ? HoldDoubtful(fact, Now() - cause.seen_ms_ago()) : Happened(fact);
     }
     case proto::AgentReport::kGroupEnded: {
       AttemptEnded fact = FactOf(report.group_ended());
@@ -213,6 +213,23 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
     default:  // what the service takes before it comes here
       break;
   }
+}
+
+// mpirun kills what it has on all hosts once it has lost one rank: of ends that it may have brought
+// about, the one that was seen first is what it began with. Reports are as late as their hosts are
+// busy.
+void Driver::HoldDoubtful(const RankEnded& fact, int64_t seen_ms) {
+  constexpr int64_t kGatherMs = 30;
+  const bool is_held = doubtful_ && doubtful_->fact.generation == fact.generation;
+  if (is_held && doubtful_->seen_ms <= seen_ms) return;
+  doubtful_ = {fact, seen_ms, is_held ? doubtful_->until_ms : Now() + kGatherMs};
+}
+
+void Driver::JudgeDoubtful() {
+  if (!doubtful_ || Now() < doubtful_->until_ms) return;
+  RankEnded fact = std::exchange(doubtful_, std::nullopt)->fact;
+  BlameAbsent(fact);
+  Happened(fact);
 }
 
 // A host whose agent is gone cannot tell of its own loss: what the others saw of it is that mpirun

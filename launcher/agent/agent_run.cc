@@ -70,6 +70,7 @@ proto::AgentReport MessageOf(const HostReport& report) {
     cause.set_exit_code(rank->exit_code);
     cause.set_message(rank->message);
     cause.set_in_doubt(rank->in_doubt);
+    cause.set_seen_ms_ago(rank->seen_ms_ago);
     cause.set_last_stderr(LastLines(rank->last_lines, kLastLines, kLastLineBytes));
   } else if (const auto* group = std::get_if<GroupEnd>(&report.what)) {
     message.mutable_group_ended()->set_generation(group->generation);

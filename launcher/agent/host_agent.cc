@@ -217,6 +217,7 @@ void Record(const TimePassed& fact, HostAgent& agent) {
     if (fact.now_ms - agent.doubtful_since_ms >= kDoubtMs) {
       RankEnd end = *std::exchange(agent.doubtful, std::nullopt);
       end.in_doubt = true;
+      end.seen_ms_ago = fact.now_ms - agent.doubtful_since_ms;
       Say(agent, std::move(end));
     }
   }

@@ -38,9 +38,10 @@ struct RankEnd {
   int rank = -1;
   int signal = 0;
   int exit_code = 0;
-  std::string message;     // beyond the numbers; may be empty
-  std::string last_lines;  // of its output
-  bool in_doubt = false;   // mpirun may have done it because of another host, which is silent
+  std::string message;      // beyond the numbers; may be empty
+  std::string last_lines;   // of its output
+  bool in_doubt = false;    // mpirun may have done it because of another host, which is silent
+  int64_t seen_ms_ago = 0;  // where it is in doubt
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
 

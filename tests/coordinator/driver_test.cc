@@ -92,14 +92,21 @@ class DriverTest : public testing::Test {
     driver_->TakeAgentReport(stream, report);
   }
   // Rank 0 of generation 1 was killed, perhaps by mpirun.
-  void SayInDoubt(int64_t stream) {
+  void SayInDoubt(int64_t stream, int64_t seen_ms_ago = 0) {
     proto::AgentReport report;
     report.set_sequence(++sequence_);
     report.mutable_rank_ended()->set_generation(1);
     report.mutable_rank_ended()->mutable_cause()->set_rank(0);
     report.mutable_rank_ended()->mutable_cause()->set_signal(9);
     report.mutable_rank_ended()->mutable_cause()->set_in_doubt(true);
+    report.mutable_rank_ended()->mutable_cause()->set_seen_ms_ago(seen_ms_ago);
     driver_->TakeAgentReport(stream, report);
+  }
+  // Until what is in doubt is judged.
+  void HearOthersOut() {
+    driver_->RunOnce();
+    now_ms_ += 30;
+    driver_->RunOnce();
   }
   int Launches(int64_t stream, int64_t generation) {
     int count = 0;
@@ -144,7 +151,7 @@ TEST_F(DriverTest, BlamesTheHostWhoseAgentIsGoneForWhatIsInDoubt) {
   driver_->RunOnce();
   driver_->DetachAgent(2);
   SayInDoubt(1);
-  driver_->RunOnce();
+  HearOthersOut();
   ASSERT_TRUE(driver_->job().last_failure);
   EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
   EXPECT_EQ(driver_->job().last_failure->cause.rank, -1);
@@ -156,10 +163,25 @@ TEST_F(DriverTest, BelievesWhatIsInDoubtWhereAllAgentsAreThere) {
   Bring(2, "b");
   driver_->RunOnce();
   SayInDoubt(1);
-  driver_->RunOnce();
+  HearOthersOut();
   ASSERT_TRUE(driver_->job().last_failure);
   EXPECT_EQ(driver_->job().last_failure->cause.host, "host-a");
   EXPECT_EQ(driver_->job().last_failure->cause.rank, 0);
+}
+
+TEST_F(DriverTest, BlamesTheHostThatSawItsEndFirstOfThoseInDoubt) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  SayInDoubt(1, 200);
+  driver_->RunOnce();
+  EXPECT_FALSE(driver_->job().last_failure);
+  now_ms_ += 10;
+  SayInDoubt(2, 215);  // 5 ms before the other one
+  HearOthersOut();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
 }
 
 TEST_F(DriverTest, TellsAllRanksOfAnAgentToTrainByOneMessage) {
