@@ -62,6 +62,15 @@ std::string KnownDomain(const OfferedHost& host, const JobSpec& spec) {
   return DomainOf(spec.hosts.failure_domains, host.host).value_or("");
 }
 
+// Empty: the agent says nothing else than the job's file does.
+std::string DomainContradiction(const OfferedHost& host, const JobSpec& spec) {
+  if (host.domain.empty()) return "";
+  const absl::StatusOr<std::string> filed = DomainOf(spec.hosts.failure_domains, host.host);
+  if (!filed.ok() || *filed == host.domain) return "";
+  return absl::StrCat(host.host, " is in ", host.domain, ", as its agent says; ",
+                      "cluster.failure_domains says ", *filed);
+}
+
 // Returns how many ranks each host may have in turn, where it takes `each`: where agents offer more
 // than there is a plan for, what the job was submitted with may do; where memory binds that ranks
 // of a host share, fewer of them have more.
@@ -278,10 +287,14 @@ absl::StatusOr<HostShares> SharesOf(const Job& job) {
   for (const auto& [machine, host] : hosts) {
     offers.push_back({host.host, job.shape.slots_per_node, KnownDomain(host, job.spec)});
   }
-  const absl::StatusOr<Placement> placement = PlaceRanks(*job.layout, offers);
+  absl::StatusOr<Placement> placement = PlaceRanks(*job.layout, offers);
   if (!placement.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("waiting for hosts: ", placement.status().message()));
+  }
+  for (const auto& [machine, host] : hosts) {
+    std::string contradiction = DomainContradiction(host, job.spec);
+    if (!contradiction.empty()) placement->reasons.push_back(std::move(contradiction));
   }
   HostShares all{.picture = PlacementText(*job.layout, offers, *placement)};
   std::vector<HostShare>& shares = all.shares;

@@ -93,20 +93,27 @@ void PrintRunnable(const PlanReport& report) {
             << DifferenceText("the plan", report.plan.time, "today", today.time);
 }
 
-// Prints which rank would be on which of the hosts that are named.
-absl::Status PrintHosts(const PlanArguments& arguments, const JobSpec& job, const Layout& layout) {
-  if (arguments.hosts.empty()) return absl::OkStatus();
+// Returns which rank would be on which of the hosts that are named; nothing if none is.
+absl::StatusOr<std::optional<PlanReport::Hosts>> PlacedHosts(const PlanArguments& arguments,
+                                                             const JobSpec& job,
+                                                             const Layout& layout) {
+  if (arguments.hosts.empty()) return std::nullopt;
   std::vector<ListedHost> named = arguments.hosts;
   RETURN_IF_ERROR(SetDomains(job.hosts.failure_domains, &named));
-  std::vector<HostOffer> hosts;
+  PlanReport::Hosts hosts;
   for (const ListedHost& host : named) {
     const int slots = UsedSlotCount(host);
     const int most = job.cluster.slots_per_node;
-    hosts.push_back({host.name, slots > 0 ? std::min(slots, most) : most, host.domain});
+    hosts.offers.push_back({host.name, slots > 0 ? std::min(slots, most) : most, host.domain});
   }
-  ASSIGN_OR_RETURN(const Placement placement, PlaceRanks(layout, hosts));
-  std::cout << "\nhosts:\n" << PlacementText(layout, hosts, placement);
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(hosts.placement, PlaceRanks(layout, hosts.offers));
+  return hosts;
+}
+
+void PrintHosts(const PlanReport& report) {
+  if (!report.hosts) return;
+  const auto& [offers, placement] = *report.hosts;
+  std::cout << "\nhosts:\n" << PlacementText(report.plan.layout, offers, placement);
 }
 
 // The plan before so many nodes were lost.
@@ -163,15 +170,17 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
     const int written = WriteSvg(arguments.svg, QuestionOf(file.job), plan->layout);
     if (written != kExitOk) return written;
   }
-  const PlanReport report = ReportOf(file.job, *std::move(plan), arguments.without_nodes);
+  PlanReport report = ReportOf(file.job, *std::move(plan), arguments.without_nodes);
+  auto placed = PlacedHosts(arguments, file.job, report.plan.layout);
+  if (!placed.ok()) return Fail(placed.status());
+  report.hosts = *std::move(placed);
   if (arguments.json) {
     std::cout << PlanJson(file, report, arguments.explain);
     return kExitOk;
   }
   PrintNotes(file);
   std::cout << PlanText(file.job, report.plan, report.summary, arguments.explain);
-  const absl::Status placed = PrintHosts(arguments, file.job, report.plan.layout);
-  if (!placed.ok()) return Fail(placed);
+  PrintHosts(report);
   PrintLoss(file.job, report);
   PrintRunnable(report);
   PrintAround(file, report);
@@ -215,11 +224,13 @@ int AnswerLayout(const PlanArguments& arguments, JobFile file) {
     const int written = WriteSvg(arguments.svg, question, *layout);
     if (written != kExitOk) return written;
   }
-  const Summary summary =
+  PlanReport report = {.plan = *plan, .run_issues = RunIssues(file.job)};
+  report.summary =
       SummaryOf(file.job, *plan, question.engine, BarOf(RecordedErrorOn(file.job.cluster)), {});
+  auto placed = PlacedHosts(arguments, file.job, *layout);
+  if (!placed.ok()) return Fail(placed.status());
+  report.hosts = *std::move(placed);
   if (arguments.json) {
-    const PlanReport report = {
-        .plan = *plan, .run_issues = RunIssues(file.job), .summary = summary};
     std::cout << PlanJson(file, report, 0);
     return kExitOk;
   }
@@ -227,9 +238,10 @@ int AnswerLayout(const PlanArguments& arguments, JobFile file) {
   if (question.engine.name != "weft") {
     std::cout << "with the habits of " << question.engine.name << ":\n";
   }
-  std::cout << PlanText(file.job, *plan, summary, 0);
-  if (question.engine.name == "weft") PrintIssues("this", RunIssues(file.job), *plan);
-  std::cout << ScheduleText(question, *layout) << BillText(file.job, summary.bill);
+  std::cout << PlanText(file.job, *plan, report.summary, 0);
+  PrintHosts(report);
+  if (question.engine.name == "weft") PrintIssues("this", report.run_issues, *plan);
+  std::cout << ScheduleText(question, *layout) << BillText(file.job, report.summary.bill);
   return kExitOk;
 }
 

@@ -94,7 +94,15 @@ void TakeNamedHosts(const JobFileOptions& options, const Value& root, JobFile* f
     job->cluster.nodes = std::max(1, options.named_hosts - job->hosts.spares);
   }
   const std::string slots_key(SlotsKey(job->cluster.device.backend));
-  if (options.named_hosts == 0 || root.FindPath(slots_key) != nullptr) return;
+  if (options.named_hosts == 0) return;
+  if (root.FindPath(slots_key) != nullptr) {
+    int& said = job->cluster.slots_per_node;
+    if (options.named_slots == 0 || options.named_slots >= said) return;
+    file->notes.push_back(absl::StrCat(slots_key, ": ", options.named_slots, " in place of ", said,
+                                       ", which one of the named hosts has"));
+    said = options.named_slots;
+    return;
+  }
   file->slots_as_offered = options.unsaid_slots;
   if (options.named_slots > 0) {
     job->cluster.slots_per_node = options.named_slots;

@@ -205,6 +205,29 @@ Json PinnedJson(const Pins& pins) {
   return json;
 }
 
+Json SearchJson(const Plan& plan) {
+  return {{"points", plan.counts.points},           {"evaluated", plan.counts.evaluated},
+          {"cut_by_time", plan.counts.cut_by_time}, {"cut_by_memory", plan.counts.cut_by_memory},
+          {"misfits", plan.counts.misfits},         {"replayed", plan.counts.replayed},
+          {"repaired", plan.counts.repaired}};
+}
+
+// Hosts without a rank idle.
+Json HostsJson(const PlanReport::Hosts& hosts) {
+  Json json = Json::array();
+  for (const HostOffer& offer : hosts.offers) {
+    json.push_back({{"host", Text(offer.name)},
+                    {"slots", offer.slots},
+                    {"failure_domain", offer.domain.empty() ? Json() : Json(Text(offer.domain))},
+                    {"ranks", Json::array()}});
+  }
+  const std::vector<PlacedRank>& ranks = hosts.placement.ranks;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    json[static_cast<size_t>(ranks[rank].host)]["ranks"].push_back(rank);
+  }
+  return {{"hosts", std::move(json)}, {"reasons", hosts.placement.reasons}};
+}
+
 }  // namespace
 
 std::string PlanJson(const JobFile& file, const PlanReport& report, int max_rejections) {
@@ -244,14 +267,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
       {"front", FrontJson(report.front)},
       {"sensitivities", SensitivitiesJson(report.sensitivities)},
       {"recorded_error", report.recorded_error},
-      {"search",
-       {{"points", plan.counts.points},
-        {"evaluated", plan.counts.evaluated},
-        {"cut_by_time", plan.counts.cut_by_time},
-        {"cut_by_memory", plan.counts.cut_by_memory},
-        {"misfits", plan.counts.misfits},
-        {"replayed", plan.counts.replayed},
-        {"repaired", plan.counts.repaired}}},
+      {"search", SearchJson(plan)},
       {"candidates", plan.counts.points},
       {"rejections", std::move(rejections)},
       {"notes", file.notes}};
@@ -265,6 +281,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
                      {"layout", LayoutJson(report.whole->plan.layout)},
                      {"prediction", PredictionJson(job, report.whole->plan)}};
   }
+  if (report.hosts) json["placement"] = HostsJson(*report.hosts);
   return TextOf(json);
 }
 

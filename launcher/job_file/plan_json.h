@@ -9,6 +9,7 @@
 #include "launcher/job_file/job_yaml.h"
 #include "plan/explain/explain.h"
 #include "plan/explain/summary.h"
+#include "plan/placement/placement.h"
 #include "plan/search/search.h"
 
 namespace weft {
@@ -32,6 +33,11 @@ struct PlanReport {
   std::vector<Sensitivity> sensitivities = {};
   std::string recorded_error = {};
   Summary summary = {};
+  struct Hosts {
+    std::vector<HostOffer> offers;
+    Placement placement;
+  };
+  std::optional<Hosts> hosts = {};  // which rank would be where, if hosts are named
 };
 
 // Indented, ends with a newline. `max_rejections`: how many losers are listed.

@@ -207,8 +207,9 @@ absl::StatusOr<Placement> PlaceRanks(const Layout& layout, absl::Span<const Host
     int64_t slots = 0;
     for (const HostOffer& host : hosts) slots += host.slots;
     return absl::InvalidArgumentError(absl::StrCat(
-        "placement: ", layout.world_size(), " ranks have no place on ", hosts.size(), " hosts of ",
-        slots, " slots with as many ranks on each; use fewer ranks, or more hosts alike"));
+        "placement: ", layout.world_size(), " ranks have no place on ", hosts.size(),
+        hosts.size() == 1 ? " host of " : " hosts of ", slots, slots == 1 ? " slot" : " slots",
+        " with as many ranks on each; use fewer ranks, or more hosts alike"));
   }
   const Width& width = widths.front();
   const Blocks blocks = BlocksOf(layout, width);

@@ -198,6 +198,11 @@ TEST(SharesOf, KnowDomainsFromTheFileWhereAgentsSayNone) {
                                                 "  h3 (rack1): rank 2, stage 1, replica 0\n"
                                                 "  h2 (rack2): rank 3, stage 1, replica 1\n"));
   job.offers["0"].domain = "rack9";
+  EXPECT_THAT(SharesOf(job)->picture, HasSubstr("h0 is in rack9, as its agent says; "
+                                                "cluster.failure_domains says rack1\n"));
+  job.offers["0"].domain = "rack1";
+  EXPECT_THAT(SharesOf(job)->picture, Not(HasSubstr("as its agent says")));
+  job.offers["0"].domain = "rack9";
   job.spec.hosts.failure_domains = {{"rack2", "h[1-2]"}};
   EXPECT_THAT(SharesOf(job)->picture, HasSubstr("h0 (rack9)"));
   EXPECT_THAT(SharesOf(job)->picture, HasSubstr("h3: rank")) << "of it nothing is known";

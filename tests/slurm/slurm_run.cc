@@ -70,16 +70,14 @@ void SlurmRun::AwaitCompleted(const std::string& job, double timeout_s) {
 
 void SlurmRun::LetGoOn(const std::string& job) {
   EXPECT_EQ(bed_->AwaitState(job, {"PENDING"}, 60), "PENDING");
-  // Slurm refuses while the nodes are still cleaning up behind the run before, and sets the start
-  // anew, two minutes away, once they have: so it is asked until the job runs, or has run already.
-  const std::string restarts = bed_->JobField(job, "Restarts");
+  // Slurm sets the start anew, two minutes away, once the nodes have cleaned up behind the run
+  // before; and nodes refuse a run of the second in which they ended the last. So it is asked, with
+  // two seconds to spare, until the next run has said something.
+  const std::string log = folder() + "/logs/slurm-" + job + ".log";
+  const size_t said = ReadText(log).size();
   EXPECT_TRUE(Eventually(60, [&] {
-    const bool has_gone_on =
-        bed_->JobField(job, "JobState") != "PENDING" || bed_->JobField(job, "Restarts") != restarts;
-    if (has_gone_on) return true;
-    bed_->hosts().Run(SlurmBed::kHead, "scontrol update jobid=" + job + " starttime=now");
-    SleepSeconds(0.3);
-    return false;
+    bed_->hosts().Run(SlurmBed::kHead, "scontrol update jobid=" + job + " starttime=now+2");
+    return Eventually(4, [&] { return ReadText(log).size() > said; });
   })) << bed_->Head("scontrol show job " + job);
 }
 

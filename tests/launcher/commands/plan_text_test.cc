@@ -1,7 +1,9 @@
 // `weft plan` prints what people read before they rent machines: here whole, from the files that we
 // ship, by the real executable; for clusters of profiles, not for the machine that tests.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +67,31 @@ TEST(WeftPlan, PrintsWhatItAlwaysDid) {
                                ? printed.out
                                : absl::StrCat(printed.out, "stderr:\n", printed.err));
   }
+}
+
+TEST(WeftPlan, SaysInJsonWhichRankWouldBeOnWhichHost) {
+  const JobFolder folder;
+  const Ran printed =
+      RunWeft(folder, "plan configs/jobs/quickstart.yaml --without-data --json --hosts a,b:2,c:2",
+              {.directory = WEFT_SOURCE_DIR});
+  ASSERT_EQ(printed.exit_code, 0) << printed.err;
+  const nlohmann::json json = nlohmann::json::parse(printed.out);
+  EXPECT_EQ(json["placement"]["hosts"], nlohmann::json::parse(R"([
+      {"host": "a", "slots": 2, "failure_domain": null, "ranks": [0, 1]},
+      {"host": "b", "slots": 2, "failure_domain": null, "ranks": [2, 3]},
+      {"host": "c", "slots": 2, "failure_domain": null, "ranks": []}])"));
+  EXPECT_EQ(json["notes"][0], "cluster.slots: 2 in place of 4, which one of the named hosts has");
+}
+
+TEST(WeftPlan, RefusesALayoutThatTheNamedHostsHaveNoPlaceFor) {
+  const JobFolder folder;
+  const Ran printed =
+      RunWeft(folder,
+              "plan configs/jobs/quickstart.yaml --without-data --layout dp=2 --hosts a:1 "
+              "--set parallelism.dp=1 --set parallelism.pp=1",
+              {.directory = WEFT_SOURCE_DIR});
+  EXPECT_EQ(printed.exit_code, 2);
+  EXPECT_THAT(printed.err, ::testing::HasSubstr("2 ranks have no place on 1 host of 1 slot "));
 }
 
 }  // namespace
