@@ -87,9 +87,8 @@ std::vector<SlurmStep> SlurmRun::Steps(const std::string& name) const {
   for (std::string line; std::getline(text, line);) {
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
     if (json.is_discarded() || !json.contains("loss_hex")) continue;
-    steps.push_back({json.value("unix_ms", int64_t{0}), json.value("step", int64_t{0}),
-                     json.value("generation", int64_t{0}), json.value("loss", 0.0),
-                     json.value("loss_hex", std::string())});
+    steps.push_back({json.value("step", int64_t{0}), json.value("generation", int64_t{0}),
+                     json.value("loss", 0.0), json.value("loss_hex", std::string())});
   }
   return steps;
 }
@@ -125,7 +124,7 @@ std::map<int64_t, std::string> SlurmRun::LocalCurve(SlurmJobWords words) {
   words.cluster = "slots: 6";
   const std::unique_ptr<Child> run =
       bed_->hosts().Start(SlurmBed::kHead, {kWeft, "run", WriteJob(words)});
-  const std::optional<Ended> ended = run->Wait(90);
+  const std::optional<Ended> ended = run->Wait(30 + 0.1 * static_cast<double>(words.steps));
   EXPECT_TRUE(ended && ended->exit_code == 0) << run->Stdout() << run->Stderr();
   std::map<int64_t, std::string> curve = Curve("local");
   EXPECT_EQ(curve.size(), static_cast<size_t>(words.steps));

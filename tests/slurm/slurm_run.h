@@ -14,7 +14,6 @@
 namespace weft {
 
 struct SlurmStep {
-  int64_t unix_ms = 0;
   int64_t step = 0;
   int64_t generation = 0;
   double loss = 0;

@@ -1,0 +1,132 @@
+// One job under Slurm, and one fault after the other: it goes on, with the losses of a run that
+// nothing was done to. WEFT_SLURM_FAULTS=n injects n faults by hand; WEFT_SLURM_SEED repeats those
+// of another run. A line is printed for each fault, and what the first start took.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+
+#include "tests/slurm/slurm_run.h"
+
+namespace weft {
+namespace {
+
+constexpr int kFaultsInCi = 3;
+constexpr int64_t kStepsBetween = 12;  // a checkpoint lies in between: each generation gets on
+
+int NumberOf(const char* variable, int otherwise) {
+  const char* const text = getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+using Clock = std::chrono::steady_clock;
+
+enum class What { kKill, kRequeue, kCutLink, kKillSlurmd };
+
+struct Fault {
+  const char* name;
+  What what;
+  const char* pattern = "";  // of pgrep -f; of several processes one is killed
+  bool on_any_node = true;   // or on the first alone
+  bool is_harmless = false;  // the generation goes on
+};
+
+constexpr Fault kFaults[] = {
+    {"kill -9 of a rank", What::kKill, "^weft-worker --generation"},
+    {"kill -9 of a shim", What::kKill, "^[^ ]*weft-shim"},
+    {"kill -9 of an agent", What::kKill, "^/[^ ]*/weft agent"},
+    {"kill -9 of weftd", What::kKill, "^/[^ ]*/weftd ", false, /*is_harmless=*/true},
+    {"kill -9 of a slurmstepd", What::kKill, "^slurmstepd: \\[[0-9]*\\.[0-9]"},
+    {"kill -9 of slurmd", What::kKillSlurmd, "", true, /*is_harmless=*/true},
+    {"a link cut for 6 s", What::kCutLink},
+    {"scontrol requeue", What::kRequeue},
+};
+
+class SlurmFaults : public SlurmRun {
+ protected:
+  void Inject(const Fault& fault, int node, const std::string& job) {
+    switch (fault.what) {
+      case What::kKill: {
+        const HostBed::Answer killed =
+            bed_->hosts().Run(node, std::string("kill -9 $(pgrep -f -- '") + fault.pattern +
+                                        "' | shuf -n 1) && echo done");
+        EXPECT_EQ(killed.out, "done\n") << fault.name << killed.err;
+        return;
+      }
+      case What::kRequeue:
+        bed_->Head("scontrol requeue " + job);
+        LetGoOn(job);
+        return;
+      case What::kCutLink:
+        bed_->hosts().CutLink(node);
+        SleepSeconds(6);
+        bed_->hosts().RestoreLink(node);
+        return;
+      case What::kKillSlurmd:
+        bed_->KillSlurmd(node);
+        bed_->StartNode(node);
+        return;
+    }
+  }
+
+  // Waits for a step of a later generation, or of any where none is awaited. Returns how long it
+  // took since `from`.
+  double SecondsToTheNextStep(int64_t step, int64_t generation, Clock::time_point from) {
+    EXPECT_TRUE(Eventually(120, [&] {
+      SleepSeconds(0.01);
+      return LastGeneration() >= generation && (generation > 0 || LastStep() > step);
+    }));
+    return std::chrono::duration<double>(Clock::now() - from).count();
+  }
+
+  // Prints how long it took from the batch script's start until the first step was done.
+  // REQUIRES: it is done just now.
+  void PrintStart(const std::string& job) {
+    const double now_s =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    const HostBed::Answer begun = bed_->hosts().Run(
+        SlurmBed::kHead, "stat -c %.3W " + folder() + "/logs/slurm-" + job + ".log");
+    std::printf("the batch script's start to the first step: %.2f s\n",
+                now_s - std::atof(begun.out.c_str()));
+  }
+};
+
+TEST_F(SlurmFaults, LeaveTheLossesAsTheyWere) {
+  const int wanted = NumberOf("WEFT_SLURM_FAULTS", kFaultsInCi);
+  const int seed = NumberOf("WEFT_SLURM_SEED", static_cast<int>(std::random_device()() & 0xffff));
+  std::printf("WEFT_SLURM_SEED=%d\n", seed);
+  std::minstd_rand random(static_cast<unsigned>(seed));
+  SlurmJobWords words = {.more =
+                             "fault_tolerance: {heartbeat_timeout_seconds: 4, steady_seconds: 1, "
+                             "max_restarts: 1000}\n",
+                         .steps = 1000000};
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(1)) << Words();
+  PrintStart(job);
+  ASSERT_TRUE(WaitForStep(kStepsBetween)) << Words();
+  for (int i = 0; i < wanted; ++i) {
+    const Fault& fault = kFaults[random() % std::size(kFaults)];
+    const int node = fault.on_any_node ? 1 + static_cast<int>(random() % SlurmBed::kNodes) : 1;
+    const int64_t before = LastStep(), next = fault.is_harmless ? 0 : LastGeneration() + 1;
+    const Clock::time_point injected = Clock::now();
+    Inject(fault, node, job);
+    std::printf("%2d: %s, on h%d at step %lld: the next step after %.2f s\n", i + 1, fault.name,
+                node, static_cast<long long>(before), SecondsToTheNextStep(before, next, injected));
+    std::fflush(stdout);
+    ASSERT_TRUE(WaitForStep(before + kStepsBetween, "tiny", 120)) << fault.name << "\n" << Words();
+  }
+  EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
+  const std::map<int64_t, std::string> curve = Curve();
+  words.steps = LastStep();
+  words.name = "local";
+  EXPECT_EQ(curve, LocalCurve(words));
+}
+
+}  // namespace
+}  // namespace weft
