@@ -4,10 +4,12 @@
 
 #include "launcher/commands/commands.h"
 #include "launcher/commands/standard_streams.h"
+#include "launcher/machine/carried_mpi.h"
 #include "process/version.h"
 
 int main(int argc, char** argv) {
   weft::HoldStandardStreams();
+  weft::PreferCarriedMpi();
   CLI::App app{"weft trains transformer language models from one YAML file", "weft"};
   int exit_code = weft::kExitOk;
   app.require_subcommand(1);

@@ -147,6 +147,8 @@ std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options)
   set("OMP_NUM_THREADS", absl::StrCat(options.threads));
   set("OPENBLAS_NUM_THREADS", absl::StrCat(options.threads));
   set("TMPDIR", options.temporary_folder);
+  // A PMIx that is not where it was built for does not find its plugin, and can do without.
+  set("PMIX_MCA_pcompress_base_silence_warning", "1");
   set(kPlacesVariable, PlacesText(options.places));
   if (!options.address.empty()) AddListening(options, &env);
   if (!options.programs.empty()) {

@@ -109,7 +109,10 @@ std::vector<Room> LauncherRooms() {
         "launcher/standing"},
        {"absl core", "absl", "protobuf", "json"},
        {{"standing_link", {"grpc"}}}},
-      {"launcher", {"process", "launcher/commands"}, {"absl core"}, {{"main", {"grpc", "cli"}}}},
+      {"launcher",
+       {"process", "launcher/machine", "launcher/commands"},
+       {"absl core"},
+       {{"main", {"grpc", "cli"}}}},
   };
 }
 
