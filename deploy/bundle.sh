@@ -7,6 +7,7 @@
 # NCCL, from a toolkit or from Python's nvidia packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source deploy/carry.sh
 
 build=${1:-build/release}
 bundle=${2:-build/bundle}
@@ -28,17 +29,8 @@ for program in "${programs[@]}" libweft_cuda.so; do
   strip -o "$bundle/weft/bin/$program" "$build/bin/$program"
 done
 
-# "libfoo.so.1 => /path/libfoo.so.1 (0x...)" of all of them. Not glibc: the host's must match its
-# kernel and loader. Not the driver, not CUDA: they are the host's, and too large to carry.
-not_carried='^(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util)\.so.*|libcuda\.so.*|lib(cublas|cublasLt|cudart|cudnn|nccl|nvrtc|nvJitLink).*)$'
-for program in "${programs[@]}" libweft_cuda.so; do
-  ldd "$build/bin/$program"
-done | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u |
-  while read -r name path; do
-    [[ $name =~ $not_carried ]] && continue
-    strip -o "$bundle/weft/lib/$name" "$(readlink -f "$path")" 2>/dev/null ||
-      cp -L "$path" "$bundle/weft/lib/$name"
-  done
+carried=("${programs[@]}" libweft_cuda.so)
+CarryLibraries "$bundle/weft/lib" "${carried[@]/#/$build/bin/}"
 
 cp -r configs "$bundle/weft/configs"
 cp tests/gpu/check.sh tests/gpu/host_libraries.sh bench/gpu/{run,models,kernels}.sh \

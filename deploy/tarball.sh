@@ -7,6 +7,7 @@
 # On the other host: tar xzf weft-*.tar.gz; weft-*/bin/weft doctor. It needs no root and no package.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source deploy/carry.sh
 
 cuda=
 if [[ ${1:-} == --cuda ]]; then
@@ -51,16 +52,8 @@ cp -r /usr/share/openmpi "$root/share/openmpi"
 cp -r configs/clusters configs/jobs "$root/share/weft/"
 touch "$root/share/weft/carried_mpi"
 
-# "libfoo.so.1 => /path/libfoo.so.1 (0x...)" of all of them. Not glibc: it must match the host's
-# loader. Not the driver, not CUDA: they are the host's, and too large to carry.
-not_carried='^(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util)\.so.*|libcuda\.so.*|lib(cublas|cublasLt|cudart|cudnn|nccl|nvrtc|nvJitLink).*)$'
-find "$root" -type f \( -path '*/bin/*' -o -name '*.so' \) -exec ldd {} \; 2>/dev/null |
-  awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u |
-  while read -r file path; do
-    [[ $file =~ $not_carried || $path == "$root"/* ]] && continue
-    cp -L "$path" "$root/lib/$file"
-    chmod u+w "$root/lib/$file"
-  done
+CarryLibraries "$root/lib" "${programs[@]/#/$build/bin/}" "${backends[@]/#/$build/bin/}" \
+  "$root/bin/orterun" "$root/bin/orted" "$root/$mpi"/*.so
 
 # DT_RPATH, not DT_RUNPATH: the libraries of libraries are looked for there, too, and before
 # LD_LIBRARY_PATH, which modules of a cluster set.
