@@ -17,6 +17,7 @@ esac
 
 echo "== packages"
 bash deploy/install_packages.sh test
+! command -v nvcc >/dev/null || bash deploy/cuda_tools.sh
 . deploy/build.sh
 for preset in "${presets[@]}"; do
   echo "== build $preset"

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
   shared.of_warp[warp][lane] = sum;
   __syncthreads();
   if (warp > 0 || col >= cols) return;
-  float* const to = totals.at[s] + col;
+  float* const to = (s == 0 ? totals.at[0] : totals.at[1]) + col;  // an index would spill both
   *to = static_cast<float>(static_cast<double>(*to) + shared.Total(lane));
 }
 
