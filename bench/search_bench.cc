@@ -9,6 +9,7 @@
 #include "plan/errors.h"
 #include "plan/search/lattice.h"
 #include "plan/search/search.h"
+#include "plan/spec/layout_text.h"
 
 namespace weft {
 namespace {
@@ -25,6 +26,48 @@ ModelShape Llama3(int64_t blocks, int64_t hidden, int64_t heads, int64_t ffn) {
   model.ffn_size = ffn;
   model.max_positions = 8192;
   model.tied_embeddings = false;
+  return model;
+}
+
+// Grouped heads with norms of their own and experts in every block (Qwen/Qwen3-235B-A22B).
+ModelShape Qwen3Moe() {
+  ModelShape model = Llama3(94, 4096, 64, 12288);
+  model.vocab_size = 151936;
+  model.num_kv_heads = 4;
+  model.head_dim = 128;
+  model.max_positions = 40960;
+  model.qk_norms = true;
+  model.num_experts = 128;
+  model.experts_per_token = 8;
+  model.expert_ffn_size = 1536;
+  return model;
+}
+
+// mistralai/Mixtral-8x7B-v0.1.
+ModelShape Mixtral() {
+  ModelShape model = Llama3(32, 4096, 32, 14336);
+  model.vocab_size = 32000;
+  model.max_positions = 32768;
+  model.num_experts = 8;
+  model.experts_per_token = 2;
+  model.expert_ffn_size = 14336;
+  return model;
+}
+
+// Latent attention, dense blocks before those with experts (deepseek-ai/DeepSeek-V3).
+ModelShape DeepseekV3() {
+  ModelShape model = Llama3(61, 7168, 128, 18432);
+  model.vocab_size = 129280;
+  model.num_kv_heads = 128;
+  model.head_dim = 192;
+  model.max_positions = 163840;
+  model.latent = {
+      .query_rank = 1536, .kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+  model.num_experts = 256;
+  model.experts_per_token = 8;
+  model.expert_ffn_size = 2048;
+  model.num_dense_blocks = 3;
+  model.shared_ffn_size = 2048;
   return model;
 }
 
@@ -87,31 +130,42 @@ void SearchLattice405b(benchmark::State& state) {
 }
 BENCHMARK(SearchLattice405b)->Arg(16384)->Arg(100'000)->Arg(131072)->Unit(benchmark::kMillisecond);
 
-void FindPlan405b(benchmark::State& state) {
-  const Question question = Model405b(state.range(0));
+void TimePlan(benchmark::State& state, const Question& question) {
   SearchCounts counts;
   for (auto _ : state) {
     const absl::StatusOr<Plan> plan = FindPlan(question, {}, Purpose::kEstimate);
     CHECK(plan.ok());
     counts = plan->counts;
+    state.SetLabel(LayoutText(plan->layout));
   }
   Count(state, counts);
   state.counters["replayed"] = static_cast<double>(counts.replayed);
 }
+
+void FindPlan405b(benchmark::State& state) {
+  TimePlan(state, Model405b(state.range(0)));
+}
 BENCHMARK(FindPlan405b)->Arg(16384)->Arg(100'000)->Arg(131072)->Unit(benchmark::kMillisecond);
 
 void FindPlan8b(benchmark::State& state) {
-  const Question question =
-      QuestionOf(Llama3(32, 4096, 32, 14336), static_cast<int>(state.range(0)));
-  SearchCounts counts;
-  for (auto _ : state) {
-    const absl::StatusOr<Plan> plan = FindPlan(question, {}, Purpose::kEstimate);
-    CHECK(plan.ok());
-    counts = plan->counts;
-  }
-  Count(state, counts);
+  TimePlan(state, QuestionOf(Llama3(32, 4096, 32, 14336), static_cast<int>(state.range(0))));
 }
 BENCHMARK(FindPlan8b)->Arg(8)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+void FindPlanMixtral(benchmark::State& state) {
+  TimePlan(state, QuestionOf(Mixtral(), static_cast<int>(state.range(0))));
+}
+BENCHMARK(FindPlanMixtral)->Arg(16)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+void FindPlanQwen3Moe(benchmark::State& state) {
+  TimePlan(state, QuestionOf(Qwen3Moe(), static_cast<int>(state.range(0))));
+}
+BENCHMARK(FindPlanQwen3Moe)->Arg(128)->Arg(1024)->Arg(16384)->Unit(benchmark::kMillisecond);
+
+void FindPlanDeepseekV3(benchmark::State& state) {
+  TimePlan(state, QuestionOf(DeepseekV3(), static_cast<int>(state.range(0))));
+}
+BENCHMARK(FindPlanDeepseekV3)->Arg(256)->Arg(2048)->Arg(16384)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace weft

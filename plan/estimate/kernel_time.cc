@@ -6,13 +6,6 @@
 namespace weft {
 namespace {
 
-// Tiles that libraries cut a product into. A smaller tile reads its inputs more often for the same
-// work, so that its rate is less.
-struct Tile {
-  double rows, columns;
-};
-constexpr Tile kTiles[] = {{256, 128}, {128, 128}, {128, 64}, {64, 64}};  // each half of the last
-
 // std::ceil is a call where the compiler may not assume SSE 4.1; this is asked a hundred times per
 // block. Sizes are far below 2^63.
 double RoundUp(double value) {
@@ -23,15 +16,25 @@ double RoundUp(double value) {
 double ModelledSeconds(const Machine& machine, double m, double n, double k) {
   const double bytes = machine.element_bytes * (m * k + k * n + m * n);
   if (machine.units <= 0) return 2 * m * n * k / machine.matmul_flops_per_s;
+  // Tiles that libraries cut a product into, each half of the last. A smaller tile reads its inputs
+  // more often for the same work, so that its rate is less.
+  const double rows_64 = RoundUp(m / 64), rows_128 = RoundUp(rows_64 / 2);
+  const double columns_64 = RoundUp(n / 64), columns_128 = RoundUp(columns_64 / 2);
+  struct Tiling {
+    double tiles, area;
+  };
+  const Tiling tilings[] = {{RoundUp(rows_128 / 2) * columns_128, 256 * 128},
+                            {rows_128 * columns_128, 128 * 128},
+                            {rows_128 * columns_64, 128 * 64},
+                            {rows_64 * columns_64, 64 * 64}};
   double best = 0;  // tile areas that one unit works off, at the large tile's rate
   double slowdown = 1;
   const double units_share = 1 / machine.units;
   const double slowdown_per_halving = 1 / (1 - machine.small_tile_loss);
-  for (const Tile& tile : kTiles) {
-    const double tiles = RoundUp(m / tile.rows) * RoundUp(n / tile.columns);
-    const double even = tiles * units_share;
+  for (const Tiling& tiling : tilings) {
+    const double even = tiling.tiles * units_share;
     const double waves = even + machine.wave_loss * (RoundUp(even) - even);
-    const double areas = waves * tile.rows * tile.columns * slowdown;
+    const double areas = waves * tiling.area * slowdown;
     if (best == 0 || areas < best) best = areas;
     slowdown *= slowdown_per_halving;
   }

@@ -51,26 +51,26 @@ struct StageActivations {
 
 // One block's bytes; where a stage has blocks of both kinds, what they keep in the mean, and what
 // backward needs for one with experts.
-BlockFootprint MeanBlockBytes(const Question& question, const Layout& layout, int stage) {
+BlockFootprint MeanBlockBytes(const Question& question, const Layout& layout, int stage,
+                              const BlockFacts& facts) {
   const ModelShape& model = question.model;
-  const Recompute recompute = layout.recompute_of(stage);
+  const auto recompute = static_cast<size_t>(layout.recompute_of(stage));
   const int64_t dense = StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
-  if (dense == 0) return BlockActivationBytes(question, layout, recompute);
-  Question without = question;
-  without.model = OfDenseBlocks(model);
-  const BlockFootprint of_dense = BlockActivationBytes(without, layout, recompute);
+  BlockFootprint block = facts.saved[recompute];
+  if (dense == 0) return block;
+  const BlockFootprint& of_dense = facts.dense_saved[recompute];
   const int64_t all = StageBlockCount(layout, model.num_blocks, stage);
   if (dense == all) return of_dense;
-  BlockFootprint block = BlockActivationBytes(question, layout, recompute);
   const double share = static_cast<double>(dense) / static_cast<double>(all);
   block.saved += share * (of_dense.saved - block.saved);
   block.pending += share * (of_dense.pending - block.pending);
   return block;
 }
 
-StageActivations StageActivationsOf(const Question& question, const Layout& layout, int stage) {
+StageActivations StageActivationsOf(const Question& question, const Layout& layout, int stage,
+                                    const BlockFacts& facts) {
   StageActivations activations;
-  activations.block = MeanBlockBytes(question, layout, stage);
+  activations.block = MeanBlockBytes(question, layout, stage, facts);
   activations.held = InFlightOf(question, layout, stage);
   const double microbatches = std::max(1.0, activations.held.microbatches);
   if (stage == 0) {
@@ -92,8 +92,8 @@ double TableGradient(const Question& question, const Layout& layout) {
 }
 
 Moment FullestMoment(const Question& question, const Layout& layout, int stage,
-                     const StateBytes& states) {
-  const StageActivations activations = StageActivationsOf(question, layout, stage);
+                     const StateBytes& states, const BlockFacts& facts) {
+  const StageActivations activations = StageActivationsOf(question, layout, stage, facts);
   const double held = activations.total();
   const bool sequence_parallel = layout.sequence_parallel;
   const double gathered =
@@ -126,21 +126,22 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
 // Counts what an arena's places for whole buckets hold (WholeBuffersOf of plan/memory/memory.h):
 // embedding or head, and blocks in turns of two. Experts that nobody shares are whole anyway. Every
 // bucket of a frozen base is taken to be cut, also one that has its place to itself.
-StageParameters WholePlaces(const Question& question, const Layout& layout, int stage) {
+StageParameters WholePlaces(const Question& question, const Layout& layout, int stage,
+                            const BlockFacts& facts) {
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
   const auto is_used = [&](WholePlace place) {
     return question.adapters ? counts.at(place) > 0 : counts.IsShared(place);
   };
   const double turns =
       (is_used(WholePlace::kEvenBlocks) ? 1 : 0) + (is_used(WholePlace::kOddBlocks) ? 1 : 0);
-  const StageParameters block = MeanBlockParameters(question, layout, stage);
+  const StageParameters block = MeanBlockParameters(question, layout, stage, facts.parameters);
   StageParameters whole;
   whole.linear = turns * block.linear;
   whole.experts = layout.expert_ranks(layout.zero_ranks()) > 1 ? turns * block.experts : 0;
   whole.vectors = turns * block.vectors;
   whole.adapters = turns * block.adapters;
   if (!is_used(WholePlace::kEnds)) return whole;
-  const StageParameters rank = ParametersOf(question, layout, stage);
+  const StageParameters rank = ParametersOf(question, layout, stage, facts.parameters);
   const double other_end = counts.ends > 1 ? LocalVocabulary(question, layout) *
                                                  static_cast<double>(question.model.hidden_size)
                                            : 0;
@@ -151,13 +152,14 @@ StageParameters WholePlaces(const Question& question, const Layout& layout, int 
 
 // ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger. A frozen base is
 // gathered as it is stored: each linear layer is made wide where it is used (BlockActivationBytes).
-double GatheredBytes(const Question& question, const Layout& layout, int stage) {
+double GatheredBytes(const Question& question, const Layout& layout, int stage,
+                     const BlockFacts& facts) {
   if (layout.zero_stage < 3) return 0;
   if (question.engine.memory.arena && layout.zero_ranks() == 1) return 0;
   if (question.engine.memory.arena) {
-    return WeightBytes(question, WholePlaces(question, layout, stage));
+    return WeightBytes(question, WholePlaces(question, layout, stage, facts));
   }
-  const double block = WeightBytes(question, BlockParameters(question, layout));
+  const double block = WeightBytes(question, facts.parameters.block);
   const double table =
       LocalVocabulary(question, layout) * static_cast<double>(question.model.hidden_size);
   return std::max(question.engine.memory.gathered_layers * block, WeightBytes(question) * table);
@@ -167,7 +169,8 @@ double BoundaryTensorBytes(const Question& question, const Layout& layout, doubl
   return layout.pp == 1 ? 0 : tensors * BoundaryBytes(question, layout);
 }
 
-double CommunicationBytes(const Question& question, const Layout& layout, int stage) {
+double CommunicationBytes(const Question& question, const Layout& layout, int stage,
+                          const BlockFacts& facts) {
   const MemoryHabits& habits = question.engine.memory;
   const ModelShape& model = question.model;
   const double element = ActivationBytes(question.numerics.precision);
@@ -177,11 +180,11 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
   if (layout.zero_stage >= 2 && habits.arena) {
     if (layout.zero_ranks() > 1) {
-      const StageParameters whole = WholePlaces(question, layout, stage);
+      const StageParameters whole = WholePlaces(question, layout, stage, facts);
       bytes += GradientBytes(question) * (question.adapters ? whole.adapters : whole.all());
     }
   } else if (layout.zero_stage >= 2) {
-    const StageParameters block = BlockParameters(question, layout);
+    const StageParameters& block = facts.parameters.block;
     bytes += WeightBytes(question) * (question.adapters ? block.adapters : block.all());
   }
   if (layout.cp > 1 && !habits.arena) {
@@ -254,9 +257,10 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
 }
 
 // The places where an arena's offloaded states are updated (StagingOf of plan/memory/memory.h).
-double StagingBytes(const Question& question, const Layout& layout, int stage) {
+double StagingBytes(const Question& question, const Layout& layout, int stage,
+                    const BlockFacts& facts) {
   if (!layout.offloads_optimizer() || question.engine.memory.host_updates) return 0;
-  const StageParameters block = BlockParameters(question, layout);
+  const StageParameters& block = facts.parameters.block;
   const double ranks = layout.zero_stage == 0 ? 1 : layout.zero_ranks();
   const double part = (question.adapters ? block.adapters : block.all()) / ranks;
   const double staged = std::min(part, static_cast<double>(kMostStagedElements));
@@ -265,7 +269,8 @@ double StagingBytes(const Question& question, const Layout& layout, int stage) {
   return (only_one ? 1 : 2) * staged * OffloadedBytes(question);
 }
 
-double WorkspaceBytes(const Question& question, const Layout& layout, int stage) {
+double WorkspaceBytes(const Question& question, const Layout& layout, int stage,
+                      const BlockFacts& facts) {
   const MemoryHabits& habits = question.engine.memory;
   double bytes = habits.workspace_bytes;
   if (question.model.num_experts > 0) bytes += habits.grouped_workspace_bytes;
@@ -277,7 +282,7 @@ double WorkspaceBytes(const Question& question, const Layout& layout, int stage)
              positions * static_cast<double>(question.model.num_heads) / layout.tp;
   }
   if (habits.arena) {
-    bytes += ArenaWorkspace(question, layout, stage) + StagingBytes(question, layout, stage);
+    bytes += ArenaWorkspace(question, layout, stage) + StagingBytes(question, layout, stage, facts);
   }
   return bytes;
 }
@@ -327,8 +332,8 @@ void SetStates(const StateBytes& states, MemoryEstimate& estimate) {
 }
 
 void SetArenaActivations(const Question& question, const Layout& layout, int stage,
-                         MemoryEstimate& estimate) {
-  const StageActivations activations = StageActivationsOf(question, layout, stage);
+                         const BlockFacts& facts, MemoryEstimate& estimate) {
+  const StageActivations activations = StageActivationsOf(question, layout, stage, facts);
   const BlockFootprint& block = activations.block;
   const double boundary = BoundaryBytes(question, layout);
   double held = (activations.held.block_passes + activations.held.pending) * block.saved;
@@ -353,6 +358,11 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
   estimate[MemoryTerm::kTransients] = Bytes(transients);
 }
 
+// Whether it is the worker's own list for all layouts that weft's engine can run.
+bool HasListedMemory(const Question& question) {
+  return !question.adapters && question.engine.name == "weft" && EngineRuns(question.model);
+}
+
 double ContextBytes(const Question& question) {
   return static_cast<double>(question.cluster.device.library_bytes) +
          question.engine.memory.context_bytes;
@@ -361,9 +371,7 @@ double ContextBytes(const Question& question) {
 }  // namespace
 
 bool HasListedMemory(const Question& question, const Layout& layout) {
-  if (question.engine.name != "weft") return false;
-  if (question.adapters) return false;
-  return EngineIssues(question.model, layout).empty();
+  return HasListedMemory(question) && EngineRuns(layout);
 }
 
 Words WordsOf(MemoryTerm) {
@@ -389,23 +397,29 @@ MemoryTerm MemoryEstimate::largest() const {
 }
 
 MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage) {
+  return ClosedFormStageMemory(question, layout, stage, BlockFacts(question, layout));
+}
+
+MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage,
+                                     const BlockFacts& facts) {
   const MemoryHabits& habits = question.engine.memory;
-  const StateBytes states = StatesOf(question, layout, ParametersOf(question, layout, stage));
+  const StateBytes states =
+      StatesOf(question, layout, ParametersOf(question, layout, stage, facts.parameters));
   MemoryEstimate estimate;
   SetStates(states, estimate);
   if (habits.arena) {
-    SetArenaActivations(question, layout, stage, estimate);
+    SetArenaActivations(question, layout, stage, facts, estimate);
   } else {
-    const Moment fullest = FullestMoment(question, layout, stage, states);
+    const Moment fullest = FullestMoment(question, layout, stage, states, facts);
     estimate[MemoryTerm::kGradients] = Bytes(states.gradients + fullest.gradients);
     estimate[MemoryTerm::kActivations] = Bytes(fullest.activations);
     estimate[MemoryTerm::kHead] = Bytes(fullest.head);
     estimate[MemoryTerm::kTransients] =
         Bytes(fullest.transients + PlaceholderBytes(question, layout, stage));
   }
-  estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout, stage));
-  estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout, stage));
-  estimate[MemoryTerm::kWorkspace] = Bytes(WorkspaceBytes(question, layout, stage));
+  estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout, stage, facts));
+  estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout, stage, facts));
+  estimate[MemoryTerm::kWorkspace] = Bytes(WorkspaceBytes(question, layout, stage, facts));
   estimate[MemoryTerm::kWorkspace] +=
       Bytes((habits.allocator_slack - 1) * static_cast<double>(estimate.total_bytes()));
   estimate[MemoryTerm::kContext] = Bytes(ContextBytes(question));
@@ -413,9 +427,11 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
 }
 
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage,
-                                   StageMemoryTable& table) {
-  if (!HasListedMemory(question, layout)) return ClosedFormStageMemory(question, layout, stage);
-  const MemoryBytes listed = table.Of(layout, stage);
+                                   MemoryTable& table) {
+  if (!table.lists || !EngineRuns(layout)) {
+    return ClosedFormStageMemory(question, layout, stage, table.blocks.Of(question, layout));
+  }
+  const MemoryBytes listed = table.listed.Of(layout, stage);
   MemoryEstimate estimate;
   estimate[MemoryTerm::kWeights] = listed.bytes(MemoryKind::kWeights);
   estimate[MemoryTerm::kGradients] = listed.bytes(MemoryKind::kGradients);
@@ -431,12 +447,11 @@ MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layou
   return estimate;
 }
 
-StageMemoryTable MemoryTableOf(const Question& question) {
-  return StageMemoryTable(question.model, question.batch, question.numerics);
-}
+MemoryTable::MemoryTable(const Question& question)
+    : lists(HasListedMemory(question)), listed(question.model, question.batch, question.numerics) {}
 
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage) {
-  StageMemoryTable table = MemoryTableOf(question);
+  MemoryTable table(question);
   return EstimateStageMemory(question, layout, stage, table);
 }
 
@@ -454,7 +469,7 @@ int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int st
     without_mask.loader_mask = false;
     Question same = question;
     same.engine.memory = without_mask;
-    workspace = WorkspaceBytes(same, layout, stage);
+    workspace = WorkspaceBytes(same, layout, stage, BlockFacts(same, layout));
   }
   return Bytes(states.resting() + BoundaryTensorBytes(question, layout, tensors) + workspace +
                PlaceholderBytes(question, layout, stage) + ContextBytes(question));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "plan/estimate/block_facts.h"
 #include "plan/estimate/question.h"
 #include "plan/memory/stage_memory.h"
 #include "plan/spec/layout.h"
@@ -55,13 +56,22 @@ bool HasListedMemory(const Question& question, const Layout& layout);
 // REQUIRES: CheckModel and CheckCluster hold; CheckLayout holds; 0 <= stage < layout.pp.
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage);
 
-// The same with a table that keeps answers (MemoryTableOf the same question): for many layouts.
+// Keeps what many layouts of one question share.
+struct MemoryTable {
+  explicit MemoryTable(const Question& question);
+  bool lists = false;  // HasListedMemory, but for what layouts ask of the engine
+  StageMemoryTable listed;
+  BlockFactsTable blocks;
+};
+// The same with a table of the same question: for many layouts.
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage,
-                                   StageMemoryTable& table);
-StageMemoryTable MemoryTableOf(const Question& question);
+                                   MemoryTable& table);
 
 // From closed forms, whatever can be listed: no allocation, below a microsecond. `exact` is false.
 MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage);
+// The same for those who know `facts`: BlockFacts(question, layout).
+MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage,
+                                     const BlockFacts& facts);
 
 // Returns what stays allocated between two steps: states, library workspaces, tensors at borders.
 int64_t BytesBetweenSteps(const Question& question, const Layout& layout, int stage);

@@ -21,11 +21,15 @@ constexpr double kFusedBackwardWork = 2.5 / 0.85;
 // Everything that passes ask about one layout.
 struct Pass {
   Pass(const Question& asked, const Layout& cut)
+      : Pass(asked, cut, MachineOf(asked), ShareOf(asked.model, cut)) {}
+
+  // `on`, `of_block`: what the other one finds out.
+  Pass(const Question& asked, const Layout& cut, const Machine& on, const BlockShare& of_block)
       : question(asked),
         layout(cut),
         habits(asked.engine.time),
-        machine(MachineOf(asked)),
-        share(ShareOf(asked.model, cut)),
+        machine(on),
+        share(of_block),
         sharing(CoreSharing(asked.cluster, cut.world_size())),
         sequence(static_cast<double>(asked.batch.seq_len)),
         tokens(static_cast<double>(cut.micro_batch_size) * sequence / cut.cp),
@@ -390,7 +394,7 @@ void AddOverhead(const Pass& pass, double ops, TermSeconds& terms) {
 
 BlockCompute BlockComputeOf(const Question& question, const Layout& layout) {
   const Pass pass(question, layout);
-  BlockCompute compute;
+  BlockCompute compute = {.machine = pass.machine, .share = pass.share, .matmul = {}};
   compute.matmul = BlockMatmuls(pass);
   // Only the adapters have weight gradients: r columns beside thousands, left out here.
   if (question.adapters) compute.matmul.weight_gradient_s = 0;
@@ -406,7 +410,7 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
 
 PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute,
                    const BlockCompute& compute) {
-  const Pass pass(question, layout);
+  const Pass pass(question, layout, compute.machine, compute.share);
   const TimeHabits& habits = pass.habits;
   const LinearSeconds& matmul = compute.matmul;
   const double dequantize_s = DequantizeSeconds(pass);

@@ -1,7 +1,9 @@
 // PassCost says what one microbatch takes in a block, in the embedding and in the head, by term.
 // Pure.
 #pragma once
+#include "plan/estimate/block_share.h"
 #include "plan/estimate/kernel_time.h"
+#include "plan/estimate/machine.h"
 #include "plan/estimate/question.h"
 #include "plan/estimate/term_seconds.h"
 #include "plan/spec/layout.h"
@@ -17,8 +19,10 @@ struct PassCost {
 };
 
 // A block computes this whatever it recomputes and however its tokens are shared over tp: the dear
-// part of its price, for those who ask about many layouts.
+// part of its price, and what it follows from, for those who ask about many layouts.
 struct BlockCompute {
+  Machine machine;
+  BlockShare share;
   LinearSeconds matmul;
   double attention_forward_s = 0, attention_backward_s = 0;
 };

@@ -235,7 +235,8 @@ void AddBlocks(double count, const StageParameters& block, StageParameters& sum)
 }
 
 // All blocks of a stage.
-StageParameters BlocksOfStage(const Question& question, const Layout& layout, int stage) {
+StageParameters BlocksOfStage(const Question& question, const Layout& layout, int stage,
+                              const BlockKinds& kinds) {
   const ModelShape& model = question.model;
   const int64_t all = StageBlockCount(layout, model.num_blocks, stage);
   const int64_t dense =
@@ -243,11 +244,8 @@ StageParameters BlocksOfStage(const Question& question, const Layout& layout, in
           ? 0
           : StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
   StageParameters blocks;
-  AddBlocks(static_cast<double>(all - dense), ParametersOfBlock(question, model, layout), blocks);
-  if (dense > 0) {
-    AddBlocks(static_cast<double>(dense), ParametersOfBlock(question, OfDenseBlocks(model), layout),
-              blocks);
-  }
+  AddBlocks(static_cast<double>(all - dense), kinds.block, blocks);
+  if (dense > 0) AddBlocks(static_cast<double>(dense), kinds.dense, blocks);
   return blocks;
 }
 
@@ -257,11 +255,18 @@ StageParameters BlockParameters(const Question& question, const Layout& layout) 
   return ParametersOfBlock(question, question.model, layout);
 }
 
-StageParameters MeanBlockParameters(const Question& question, const Layout& layout, int stage) {
+BlockKinds::BlockKinds(const Question& question, const Layout& layout)
+    : block(BlockParameters(question, layout)) {
+  if (question.model.num_dense_blocks == 0) return;
+  dense = ParametersOfBlock(question, OfDenseBlocks(question.model), layout);
+}
+
+StageParameters MeanBlockParameters(const Question& question, const Layout& layout, int stage,
+                                    const BlockKinds& kinds) {
   const int64_t count = StageBlockCount(layout, question.model.num_blocks, stage);
-  if (question.model.num_dense_blocks == 0 || count == 0) return BlockParameters(question, layout);
+  if (question.model.num_dense_blocks == 0 || count == 0) return kinds.block;
   StageParameters mean;
-  AddBlocks(1 / static_cast<double>(count), BlocksOfStage(question, layout, stage), mean);
+  AddBlocks(1 / static_cast<double>(count), BlocksOfStage(question, layout, stage, kinds), mean);
   return mean;
 }
 
@@ -274,12 +279,17 @@ BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int 
 }
 
 StageParameters ParametersOf(const Question& question, const Layout& layout, int stage) {
+  return ParametersOf(question, layout, stage, BlockKinds(question, layout));
+}
+
+StageParameters ParametersOf(const Question& question, const Layout& layout, int stage,
+                             const BlockKinds& kinds) {
   const ModelShape& model = question.model;
   const auto hidden = static_cast<double>(model.hidden_size);
   const bool first = stage == 0;
   const bool last = stage == layout.pp - 1;
   const bool gpt2 = model.family == ModelFamily::kGpt2;
-  StageParameters parameters = BlocksOfStage(question, layout, stage);
+  StageParameters parameters = BlocksOfStage(question, layout, stage, kinds);
   const double blocks_dense = parameters.dense();
   const double table = LocalVocabulary(question, layout);
   const auto add_table = [&](double rows, double whole_rows) {
@@ -301,7 +311,7 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
     return parameters;
   }
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
-  const StageParameters block = MeanBlockParameters(question, layout, stage);
+  const StageParameters block = MeanBlockParameters(question, layout, stage, kinds);
   for (const WholePlace place : {WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
     if (counts.at(place) != 1) continue;
     parameters.whole_dense += block.dense();
@@ -312,8 +322,12 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
 }
 
 StageShare::StageShare(const Question& question, const Layout& layout, int stage)
-    : block(MeanBlockParameters(question, layout, stage)),
-      own(ParametersOf(question, layout, stage)) {
+    : StageShare(question, layout, stage, BlockKinds(question, layout)) {}
+
+StageShare::StageShare(const Question& question, const Layout& layout, int stage,
+                       const BlockKinds& kinds)
+    : block(MeanBlockParameters(question, layout, stage, kinds)),
+      own(ParametersOf(question, layout, stage, kinds)) {
   own.whole_dense = own.whole_experts = 0;
 }
 

@@ -27,16 +27,26 @@ struct StageParameters {
 
 // One block's, its experts included where blocks have any.
 StageParameters BlockParameters(const Question& question, const Layout& layout);
+// One block's, and one's of those before that, where the model has dense ones.
+struct BlockKinds {
+  BlockKinds(const Question& question, const Layout& layout);
+  StageParameters block, dense;
+};
 // The mean of a stage's blocks, where some are dense and others have experts.
-StageParameters MeanBlockParameters(const Question& question, const Layout& layout, int stage);
+StageParameters MeanBlockParameters(const Question& question, const Layout& layout, int stage,
+                                    const BlockKinds& kinds);
 // Which buckets an arena keeps the stage's parameters in.
 BucketCounts BucketCountsOf(const Question& question, const Layout& layout, int stage);
 StageParameters ParametersOf(const Question& question, const Layout& layout, int stage);
+// The same for those who know `kinds`: BlockKinds(question, layout).
+StageParameters ParametersOf(const Question& question, const Layout& layout, int stage,
+                             const BlockKinds& kinds);
 
 // StageShare is what a stage holds, whatever ZeRO makes of it: for those who ask about many widths
 // of its groups.
 struct StageShare {
   StageShare(const Question& question, const Layout& layout, int stage);
+  StageShare(const Question& question, const Layout& layout, int stage, const BlockKinds& kinds);
   StageParameters block, own;  // BlockParameters, ParametersOf without ZeRO
 };
 

@@ -150,15 +150,18 @@ int64_t StageDuesTable::BlocksKey(const Layout& layout, int stage) const {
 
 const StageDues& StageDuesTable::Of(const Layout& layout, int stage) {
   const Key key(layout, BlocksKey(layout, stage), stage == 0, stage == layout.pp - 1);
-  if (last_key_ != nullptr && *last_key_ == key) return *last_dues_;
+  Last& last = last_[static_cast<size_t>(key.stage) % last_.size()];
+  if (last.key != nullptr && *last.key == key) return *last.dues;
   auto found = entries_.find(key);
   if (found == entries_.end()) {
-    if (entries_.size() == kMostEntries) entries_.clear();
+    if (entries_.size() == kMostEntries) {
+      entries_.clear();
+      last_ = {};
+    }
     const StageShare share(question_, layout, stage);
     found = entries_.try_emplace(key, question_, machine_, layout, stage, share).first;
   }
-  last_key_ = &found->first;
-  last_dues_ = &found->second;
+  last_[static_cast<size_t>(key.stage) % last_.size()] = {&found->first, &found->second};
   return found->second;
 }
 

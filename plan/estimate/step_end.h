@@ -1,6 +1,7 @@
 // StageDues and StepEnd price what follows the pipeline: reductions, gathers, the optimizer. A
 // stage's dues depend on few degrees, so a search keeps them. Pure; a table is used by one thread.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
@@ -70,8 +71,12 @@ class StageDuesTable {
   const Machine machine_;
   std::unordered_map<Key, StageDues, KeyHash> entries_;
   std::unordered_map<Key, std::vector<StageDues>, KeyHash> by_width_;
-  const Key* last_key_ = nullptr;  // neighbours ask for the same
-  const StageDues* last_dues_ = nullptr;
+  // Neighbours ask for the same, of the first and of the last stage in turns.
+  struct Last {
+    const Key* key = nullptr;
+    const StageDues* dues = nullptr;
+  };
+  std::array<Last, 4> last_;  // by whether the stage is the first, and the last
 };
 
 // Returns what follows the pipeline on `stage`: exposed data communication, optimizer, host.

@@ -20,8 +20,9 @@ struct Posted {
 struct Channel {
   int sender = 0;
   int receiver = 0;
-  std::vector<Posted> waiting;  // all sends or all receives, in order; the first `met` are done
+  std::vector<Posted> waiting;  // in order; the first `met` are done
   size_t met = 0;
+  bool sends_wait = false;  // waiting are all sends, or all receives
 
   bool empty() const { return met == waiting.size(); }
   Posted Take() {
@@ -57,8 +58,8 @@ struct StageState {
 class DryRun {
  public:
   DryRun(absl::Span<const std::vector<Action>> stages, absl::Span<const ActionSeconds> seconds)
-      : seconds_(seconds), states_(stages.size()) {
-    const int count = static_cast<int>(stages.size());
+      : seconds_(seconds), num_stages_(static_cast<int>(stages.size())), states_(stages.size()) {
+    const int count = num_stages_;
     for (int s = 0; s < count; ++s) {
       states_[s].actions = stages[s];
       states_[s].timeline.reserve(stages[s].size());
@@ -99,7 +100,7 @@ class DryRun {
   }
 
  private:
-  int stages() const { return static_cast<int>(states_.size()); }
+  int stages() const { return num_stages_; }
 
   const ActionSeconds& SecondsOf(int stage, int chunk) const {
     if (seconds_.size() == 1) return seconds_[0];
@@ -203,33 +204,35 @@ class DryRun {
     }
     const int peer = IsToNext(action) ? (stage + 1 == stages() ? 0 : stage + 1)
                                       : (stage == 0 ? stages() - 1 : stage - 1);
-    const int sender = IsSend(action.op) ? stage : peer;
+    const bool sends = IsSend(action.op);
+    const int sender = sends ? stage : peer;
     const bool up = IsActivation(action.op) || stages() == 2;
     const int place = 2 * sender + (up ? 0 : 1);
     Channel& channel = channels_[static_cast<size_t>(place)];
     StageState& state = states_[stage];
     const Posted own = {&action, state.clock_s};
-    if (channel.empty() || IsSend(channel.waiting.back().action->op) == IsSend(action.op)) {
+    if (channel.empty() || channel.sends_wait == sends) {
+      channel.sends_wait = sends;
       channel.waiting.push_back(own);
       ++state.unmatched;
       return absl::OkStatus();
     }
     const Posted other = channel.Take();
-    const Action& sent = sender == stage ? action : *other.action;
-    const Action& expected = sender == stage ? *other.action : action;
+    const Action& sent = sends ? action : *other.action;
     const double start_s = std::max(own.at_s, other.at_s);
     const double end_s = start_s + SecondsOf(sender, sent.chunk).transfer_s;
-    for (StageState* end : {&state, &states_[peer]}) end->ready_s = std::max(end->ready_s, end_s);
-    if (--states_[peer].unmatched == 0) awake_.push_back(peer);
-    return Agree(channel, sent, expected);
+    StageState& partner = states_[peer];
+    state.ready_s = std::max(state.ready_s, end_s);
+    partner.ready_s = std::max(partner.ready_s, end_s);
+    if (--partner.unmatched == 0) awake_.push_back(peer);
+    const bool agree = action.microbatch == other.action->microbatch &&
+                       IsActivation(action.op) == IsActivation(other.action->op) &&
+                       border == BorderOf(peer, *other.action);
+    return agree ? absl::OkStatus() : Disagreement(channel, sent, sends ? *other.action : action);
   }
 
-  absl::Status Agree(const Channel& channel, const Action& sent, const Action& expected) const {
-    if (sent.microbatch == expected.microbatch &&
-        IsActivation(sent.op) == IsActivation(expected.op) &&
-        BorderOf(channel.sender, sent) == BorderOf(channel.receiver, expected)) {
-      return absl::OkStatus();
-    }
+  static absl::Status Disagreement(const Channel& channel, const Action& sent,
+                                   const Action& expected) {
     return absl::InternalError(absl::StrCat("schedules disagree: stage ", channel.sender, " runs ",
                                             ActionText(sent), " where stage ", channel.receiver,
                                             " runs ", ActionText(expected)));
@@ -262,6 +265,7 @@ class DryRun {
   }
 
   absl::Span<const ActionSeconds> seconds_;
+  int num_stages_;
   absl::Span<const std::vector<double>> measured_;  // empty: seconds_ say how long passes are
   std::vector<StageState> states_;
   int chunks_ = 1;

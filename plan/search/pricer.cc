@@ -1,6 +1,7 @@
 #include "plan/search/pricer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -22,7 +23,7 @@ int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host
 
 Pricer::Pricer(const Question& question)
     : question_(question),
-      table_(MemoryTableOf(question)),
+      table_(question),
       dues_(question),
       checkpoint_bytes_(CheckpointBytes(question)) {}
 
@@ -53,11 +54,12 @@ Pricer::PassKey::PassKey(const Layout& layout, int slots_per_node)
 
 Pricer::Entry& Pricer::EntryOf(const Layout& layout) {
   const PassKey key(layout, question_.cluster.slots_per_node);
-  if (last_key_ != nullptr && *last_key_ == key) return *last_entry_;
+  const auto microbatch = static_cast<uint64_t>(layout.micro_batch_size);
+  Last& last = last_[static_cast<size_t>(std::countr_zero(microbatch)) % last_.size()];
+  if (last.key != nullptr && *last.key == key) return *last.entry;
   const auto found = entries_.try_emplace(key).first;
-  last_key_ = &found->first;
-  last_entry_ = &found->second;
-  return *last_entry_;
+  last = {&found->first, &found->second};
+  return *last.entry;
 }
 
 absl::Span<const int64_t> Pricer::ZeroWidths(int64_t data_group) {
@@ -219,10 +221,10 @@ Peak Pricer::PeakOf(const Layout& layout) {
            layout.recompute_of(stage) == layout.recompute_of(stage - 1) &&
            dense(stage) == dense(stage - 1);
   };
-  const bool even = layout.layers_per_stage.empty() && layout.recompute_per_stage.empty() &&
-                    model.num_dense_blocks == 0;
+  // They are alike in an even split once no dense block is left.
+  const bool even = layout.layers_per_stage.empty() && layout.recompute_per_stage.empty();
   for (int stage = 1; stage < layout.pp; ++stage) {
-    if (even && stage > 1) stage = layout.pp - 1;
+    if (even && stage > 1 && dense(stage - 1) == 0) stage = layout.pp - 1;
     if (!is_like_the_one_before(stage)) look_at(stage);
   }
   return peak;

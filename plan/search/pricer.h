@@ -16,7 +16,6 @@
 #include "plan/estimate/memory_estimate.h"
 #include "plan/estimate/question.h"
 #include "plan/estimate/step_estimate.h"
-#include "plan/memory/stage_memory.h"
 #include "plan/search/bound.h"
 #include "plan/spec/layout.h"
 #include "plan/spec/layout_key.h"
@@ -170,7 +169,7 @@ class Pricer {
   }
 
   const Question& question_;
-  StageMemoryTable table_;
+  MemoryTable table_;
   StageDuesTable dues_;
   int64_t checkpoint_bytes_ = 0;
   struct Faults {
@@ -218,8 +217,12 @@ class Pricer {
   std::unordered_map<int, Faults> faults_;               // by world size
   std::map<int64_t, std::vector<int64_t>> zero_widths_;  // by data group
   std::unordered_map<PassKey, Entry, PassKeyHash> entries_;
-  const PassKey* last_key_ = nullptr;  // neighbours ask for the same
-  Entry* last_entry_ = nullptr;
+  // Neighbours ask for the same, for one size of microbatches after the other.
+  struct Last {
+    const PassKey* key = nullptr;
+    Entry* entry = nullptr;
+  };
+  std::array<Last, 8> last_;  // by powers of two in micro_batch_size
 };
 
 }  // namespace weft

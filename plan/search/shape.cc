@@ -44,6 +44,82 @@ int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage) {
   return most;
 }
 
+// Which splits of a layout fit by each recompute mode. Asked for what can be told of few stages
+// first: most layouts that are asked about have no split that fits.
+class StageRoom {
+ public:
+  StageRoom(Pricer& pricer, const Layout& layout) : pricer_(pricer), probe_(layout) {
+    probe_.recompute_per_stage.clear();
+    probe_.layers_per_stage.assign(static_cast<size_t>(layout.pp), 1);
+    const int64_t dense = pricer.question().model.num_dense_blocks;
+    alike_ = static_cast<int>(std::min<int64_t>(std::max<int64_t>(1, dense), last()));
+  }
+
+  // Whether some stage has room for the mean, rounded up, as one has to; of few blocks more may
+  // hold less (plan/shards/whole_places.h).
+  bool MayHold(Recompute mode) {
+    probe_.recompute = mode;
+    const int64_t mean = (pricer_.question().model.num_blocks + last()) / probe_.pp;
+    if (mean < kFewBlocks) return true;
+    const auto holds = [&](int stage) {
+      int64_t& held = probe_.layers_per_stage[static_cast<size_t>(stage)];
+      held = mean;
+      const bool fits = StageFits(pricer_, probe_, stage);
+      held = 1;
+      return fits;
+    };
+    if (holds(last()) || (alike_ < last() && (holds(last() - 1) || holds(alike_)))) return true;
+    for (int stage = 0; stage < alike_; ++stage) {
+      if (holds(stage)) return true;
+    }
+    return false;
+  }
+
+  // Most blocks by stage. Stages from `alike_` on but for the last one differ in the microbatches
+  // in flight alone, whose number only falls: between two that take the same blocks all do.
+  const std::vector<int64_t>& MostOf(Recompute mode) {
+    std::vector<int64_t>& most = most_[static_cast<size_t>(mode)];
+    if (!most.empty()) return most;
+    probe_.recompute = mode;
+    most.assign(static_cast<size_t>(probe_.pp), 0);
+    const auto ask = [&](int stage) {
+      most[static_cast<size_t>(stage)] = MostBlocks(pricer_, probe_, stage);
+    };
+    for (int stage = 0; stage < alike_; ++stage) ask(stage);
+    ask(last());
+    if (alike_ >= last()) return most;
+    ask(alike_);
+    if (alike_ == last() - 1) return most;
+    ask(last() - 1);
+    Fill(alike_, last() - 1, ask, most);
+    return most;
+  }
+
+ private:
+  static constexpr int64_t kFewBlocks = 4;
+  int last() const { return probe_.pp - 1; }
+
+  // REQUIRES: both ends are known.
+  template <typename Ask>
+  static void Fill(int first, int end, const Ask& ask, std::vector<int64_t>& most) {
+    if (end - first < 2) return;
+    const auto begin = most.begin() + first;
+    if (*begin == most[static_cast<size_t>(end)]) {
+      std::fill(begin, most.begin() + end, *begin);
+      return;
+    }
+    const int middle = first + (end - first) / 2;
+    ask(middle);
+    Fill(first, middle, ask, most);
+    Fill(middle, end, ask, most);
+  }
+
+  Pricer& pricer_;
+  Layout probe_;  // a block a stage but for that which is looked at
+  int alike_ = 1;
+  std::array<std::vector<int64_t>, 3> most_;  // by Recompute; empty: not asked for yet
+};
+
 // One of the modes that each stage may take, in the split that is sought.
 struct Mode {
   Recompute recompute = Recompute::kNone;
@@ -53,12 +129,15 @@ struct Mode {
 
 class SplitSearch {
  public:
-  // `modes`: cheapest first.
-  SplitSearch(Pricer& pricer, const Layout& layout, absl::Span<const Recompute> modes)
+  // `room`: of the layout. `modes`: cheapest first.
+  SplitSearch(Pricer& pricer, const Layout& layout, StageRoom& room,
+              absl::Span<const Recompute> modes)
       : pricer_(pricer), layout_(layout), blocks_(pricer.question().model.num_blocks) {
     const PartPasses parts = pricer.PartsOf(layout, modes.front());
     embedding_s_ = parts.embedding.total_s();
     head_s_ = parts.head.total_s();
+    const auto may_hold = [&](Recompute mode) { return room.MayHold(mode); };
+    if (std::none_of(modes.begin(), modes.end(), may_hold)) return;
     for (const Recompute recompute : modes) {
       Mode mode{.recompute = recompute,
                 .block_s = pricer.BlockOf(layout, recompute).total_s(),
@@ -66,19 +145,12 @@ class SplitSearch {
       if (mode.block_s <= 0) return;
       modes_.push_back(std::move(mode));
     }
-    Layout probe = layout;
-    probe.recompute_per_stage.clear();
-    probe.layers_per_stage.assign(static_cast<size_t>(layout.pp), 1);
-    for (Mode& mode : modes_) {
-      probe.recompute = mode.recompute;
-      for (int stage = 0; stage < layout.pp; ++stage) {
-        mode.most.push_back(MostBlocks(pricer, probe, stage));
-      }
-    }
+    for (Mode& mode : modes_) mode.most = room.MostOf(mode.recompute);
   }
 
   // Returns the layout with the fastest slowest stage; nullopt: no split fits.
   std::optional<Layout> Fastest() const {
+    if (!HasRoom()) return std::nullopt;
     const std::vector<double> limits = Limits();
     // Stages hold no less where more time is allowed.
     const auto limit = std::partition_point(limits.begin(), limits.end(),
@@ -116,6 +188,18 @@ class SplitSearch {
     }
     std::sort(limits.begin(), limits.end());
     return limits;
+  }
+
+  // Whether stages hold all blocks, each at least one, however long they take.
+  bool HasRoom() const {
+    int64_t sum = 0;
+    for (size_t stage = 0; stage < static_cast<size_t>(layout_.pp); ++stage) {
+      int64_t most = 0;
+      for (const Mode& mode : modes_) most = std::max(most, mode.most[stage]);
+      if (most < 1) return false;
+      sum += most;
+    }
+    return sum >= blocks_;
   }
 
   // Whether stages that take no longer hold all blocks, each at least one.
@@ -190,9 +274,10 @@ std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout
 
 std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free) {
   std::vector<Layout> shapes;
+  StageRoom room(pricer, layout);
   if (free.split) {
     const Recompute own[] = {layout.recompute};
-    if (auto shape = SplitSearch(pricer, layout, own).Fastest()) {
+    if (auto shape = SplitSearch(pricer, layout, room, own).Fastest()) {
       shapes.push_back(*std::move(shape));
     }
   }
@@ -203,7 +288,7 @@ std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const Fr
     }
   }
   if (free.split && free.recompute) {
-    if (auto shape = SplitSearch(pricer, layout, kModes).Fastest()) {
+    if (auto shape = SplitSearch(pricer, layout, room, kModes).Fastest()) {
       shapes.push_back(*std::move(shape));
     }
   }

@@ -189,7 +189,8 @@ std::vector<ScheduleChoice> Space::ChoicesOf(int pp) const {
 
 // Every dim by itself: the engine runs any of one that it runs with any of another.
 void Space::KeepRunnable(const ModelShape& model) {
-  const auto runs = [&](const Layout& layout) { return EngineIssues(model, layout).empty(); };
+  const bool model_runs = EngineRuns(model);
+  const auto runs = [&](const Layout& layout) { return model_runs && EngineRuns(layout); };
   Filter(tps_, [&](int tp) { return runs({.tp = tp}); });
   Filter(cps_, [&](int cp) { return runs({.cp = cp}); });
   Filter(eps_, [&](int ep) { return runs({.ep = ep}); });

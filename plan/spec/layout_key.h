@@ -97,6 +97,13 @@ class LayoutKey {
   }
 
   friend auto operator<=>(const LayoutKey&, const LayoutKey&) = default;
+  // Keys that differ do so early: no call.
+  friend bool operator==(const LayoutKey& a, const LayoutKey& b) {
+    for (size_t i = 0; i < a.values_.size(); ++i) {
+      if (a.values_[i] != b.values_[i]) return false;
+    }
+    return true;
+  }
 
  private:
   static constexpr uint64_t kPrime = 1099511628211U;

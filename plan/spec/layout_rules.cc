@@ -346,11 +346,11 @@ absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const 
   return FirstIssue(issues);
 }
 
-std::vector<SpecIssue> EngineIssues(const ModelShape& model) {
-  std::vector<SpecIssue> issues;
-  const auto refuse = [&](absl::string_view key, const auto& found, absl::string_view cure) {
-    issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
-  };
+namespace {
+
+// Calls refuse(key, found, cure) for each thing of the model that the engine cannot do.
+template <typename Refuse>
+void EachRefused(const ModelShape& model, const Refuse& refuse) {
   if (model.num_experts > 0) {
     refuse("model.num_local_experts", model.num_experts, "a model without experts");
   }
@@ -360,32 +360,62 @@ std::vector<SpecIssue> EngineIssues(const ModelShape& model) {
   if (model.qk_norms) refuse("model.use_qk_norm", "true", "false");
   if (model.layer_norms) refuse("model.use_layer_norm", "true", "false");
   if (model.plain_ffn) refuse("model.use_plain_mlp", "true", "false");
+}
+
+// Calls refuse(key, message) for each thing of the layout that it cannot do; message() is the text.
+template <typename Refuse>
+void EachRefused(const Layout& layout, const Refuse& refuse) {
+  if (layout.ep != 1) {
+    refuse("parallelism.ep",
+           [&] { return absl::StrCat(layout.ep, " is not supported yet; use 1"); });
+  }
+  if (layout.etp != 0) {
+    refuse("parallelism.etp",
+           [&] { return absl::StrCat(layout.etp, " is not supported yet; leave it out"); });
+  }
+  const std::vector<int64_t>& blocks = layout.layers_per_stage;
+  if (!blocks.empty() && (blocks.front() == 0 || blocks.back() == 0)) {
+    refuse("parallelism.layers_per_stage", [&] {
+      return absl::StrCat(absl::StrJoin(blocks, ", "),
+                          " has a stage without blocks, which is not supported yet; use 1 or more");
+    });
+  }
+  const bool interleaved = layout.pp_schedule == ScheduleKind::kInterleaved;
+  const int64_t microbatches = layout.gradient_accumulation_steps;  // fewer no engine takes
+  if (interleaved && microbatches > layout.pp && microbatches % layout.pp != 0) {
+    const SpecIssue ragged = RaggedRounds(layout);
+    refuse(ragged.key, [&] { return ragged.message; });
+  }
+}
+
+}  // namespace
+
+std::vector<SpecIssue> EngineIssues(const ModelShape& model) {
+  std::vector<SpecIssue> issues;
+  EachRefused(model, [&](absl::string_view key, const auto& found, absl::string_view cure) {
+    issues.push_back({std::string{key}, absl::StrCat(found, " is not supported yet; use ", cure)});
+  });
   return issues;
 }
 
 std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layout) {
   std::vector<SpecIssue> issues = EngineIssues(model);
-  const auto refuse = [&](absl::string_view key, std::string found) {
-    issues.push_back({std::string{key}, std::move(found)});
-  };
-  if (layout.ep != 1) {
-    refuse("parallelism.ep", absl::StrCat(layout.ep, " is not supported yet; use 1"));
-  }
-  if (layout.etp != 0) {
-    refuse("parallelism.etp", absl::StrCat(layout.etp, " is not supported yet; leave it out"));
-  }
-  const std::vector<int64_t>& blocks = layout.layers_per_stage;
-  if (!blocks.empty() && (blocks.front() == 0 || blocks.back() == 0)) {
-    refuse("parallelism.layers_per_stage",
-           absl::StrCat(absl::StrJoin(layout.layers_per_stage, ", "),
-                        " has a stage without blocks, which is not supported yet; use 1 or more"));
-  }
-  const bool interleaved = layout.pp_schedule == ScheduleKind::kInterleaved;
-  const int64_t microbatches = layout.gradient_accumulation_steps;  // fewer no engine takes
-  if (interleaved && microbatches > layout.pp && microbatches % layout.pp != 0) {
-    issues.push_back(RaggedRounds(layout));
-  }
+  EachRefused(layout, [&](absl::string_view key, const auto& message) {
+    issues.push_back({std::string{key}, message()});
+  });
   return issues;
+}
+
+bool EngineRuns(const ModelShape& model) {
+  bool runs = true;
+  EachRefused(model, [&](const auto&...) { runs = false; });
+  return runs;
+}
+
+bool EngineRuns(const Layout& layout) {
+  bool runs = true;
+  EachRefused(layout, [&](const auto&...) { runs = false; });
+  return runs;
 }
 
 absl::Status CheckRunnable(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,

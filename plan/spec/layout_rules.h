@@ -38,6 +38,10 @@ absl::Status CheckLayout(const ModelShape& model, const Cluster& cluster, const 
 std::vector<SpecIssue> EngineIssues(const ModelShape& model, const Layout& layout);
 // The same of the model alone.
 std::vector<SpecIssue> EngineIssues(const ModelShape& model);
+// Whether there are none of the model, and none of the layout, for a search, which asks of every
+// layout and would print nothing.
+bool EngineRuns(const ModelShape& model);
+bool EngineRuns(const Layout& layout);
 
 // CheckLayout, then the first of EngineIssues: what a worker, and whoever starts one, asks.
 absl::Status CheckRunnable(const ModelShape& model, const Cluster& cluster, const BatchShape& batch,

@@ -135,7 +135,7 @@ TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
   for (const auto& [family, precision] : kListed) {
     Question question = QuestionAbout(Odd(family), 9, "weft", precision);
     question.cluster.device.library_bytes = 1000;
-    StageMemoryTable table = MemoryTableOf(question);
+    MemoryTable table(question);
     for (const Layout& layout : SmallLayouts()) {
       question.batch.global_batch_size =
           layout.dp * layout.micro_batch_size * layout.gradient_accumulation_steps;
@@ -156,6 +156,33 @@ TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
         EXPECT_EQ(estimate.of(MemoryTerm::kContext), 1000);
         EXPECT_EQ(GuardBytes(question, estimate), 0);
         EXPECT_LE(LeastStateBytes(question, layout, stage), estimate.at_rest_bytes()) << where;
+      }
+    }
+  }
+}
+
+TEST(MemoryTable, KeepsOnlyWhatLayoutsShare) {
+  for (const ModelShape& model : {DeepseekV3(), Mixtral()}) {
+    const Question question = QuestionAbout(model, 4096, "weft", Precision::kBf16);
+    MemoryTable table(question);
+    const Layout first = {.dp = 8, .pp = 4};
+    std::vector<Layout> layouts(9, first);
+    layouts[1].tp = 2;
+    layouts[2].cp = 2;
+    layouts[3].ep = 8;
+    layouts[4].tp = 2;
+    layouts[4].etp = 1;
+    layouts[5].micro_batch_size = 2;
+    layouts[6].tp = 2;
+    layouts[6].sequence_parallel = true;
+    layouts[7].recompute = Recompute::kFull;
+    layouts[8].zero_stage = 3;
+    layouts.push_back(first);
+    for (const Layout& layout : layouts) {
+      for (int stage = 0; stage < layout.pp; ++stage) {
+        EXPECT_EQ(EstimateStageMemory(question, layout, stage, table).bytes,
+                  ClosedFormStageMemory(question, layout, stage).bytes)
+            << LayoutText(layout) << " stage " << stage;
       }
     }
   }
