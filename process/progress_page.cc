@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +19,8 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kVersion = 0x7765667470670002;  // "weftpg", and a number for each layout
-constexpr int kReadTries = 64;
+constexpr int kReadTries = 128;                    // the second half with pauses, some 4 ms in all
+constexpr std::chrono::microseconds kReadPause{10};
 constexpr size_t kActionWords = 2;  // of 8 bytes
 
 template <typename T>
@@ -233,6 +236,8 @@ absl::StatusOr<PageView> PageReader::Read() const {
     view = Copy(*page_);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (before % 2 == 0 && page_->lock.load(kRelaxed) == before) break;
+    // A writer that has lost its core in between goes on; one that is gone has left it so.
+    if (i >= kReadTries / 2) std::this_thread::sleep_for(kReadPause);
   }
   view.polls = Get(page_->blocking.polls) + Get(page_->started.polls);
   const bool is_started = view.call.kind == CallKind::kAwaitStarted;

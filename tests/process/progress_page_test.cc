@@ -1,9 +1,12 @@
 #include "process/progress_page.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -112,8 +115,13 @@ TEST_F(ProgressPageTest, IsNeverReadHalfWritten) {
   ASSERT_TRUE(reader.ok());
   std::atomic<bool> over = false;
   std::thread thread([&] {
-    for (; !over; std::this_thread::yield()) {
-      writer->Enter(CallKind::kAllReduce, MeetingAxis::kWorld);
+    // Calls in bursts, as ranks make them; one that never paused would leave no moment to read in.
+    using std::chrono::microseconds;
+    for (; !over; std::this_thread::sleep_for(microseconds(100))) {
+      const auto pauses = std::chrono::steady_clock::now() + microseconds(500);
+      while (std::chrono::steady_clock::now() < pauses) {
+        for (int i = 0; i < 20; ++i) writer->Enter(CallKind::kAllReduce, MeetingAxis::kWorld);
+      }
     }
   });
   int torn = 0;
@@ -125,6 +133,31 @@ TEST_F(ProgressPageTest, IsNeverReadHalfWritten) {
   over = true;
   thread.join();
   EXPECT_EQ(torn, 0);
+}
+
+// The page's second word is odd while its writer is amid a change.
+TEST_F(ProgressPageTest, IsReadOnceItsWriterIsThroughOrAfterSomeMilliseconds) {
+  ASSERT_TRUE(MakePageFile(path_).ok());
+  ASSERT_TRUE(ProgressWriter::Open(path_, 1, 0).ok());
+  const auto reader = PageReader::Open(path_);
+  ASSERT_TRUE(reader.ok());
+  const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  void* const words = mmap(nullptr, 16, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  ASSERT_NE(words, MAP_FAILED);
+  auto& lock = *(static_cast<std::atomic<uint64_t>*>(words) + 1);
+  ASSERT_EQ(lock % 2, 0U);
+  ++lock;
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+    ++lock;
+  });
+  EXPECT_TRUE(reader->Read().ok());
+  EXPECT_EQ(lock % 2, 0U) << "it was not waited for";
+  writer.join();
+  ++lock;  // and is gone, amid a change
+  EXPECT_TRUE(reader->Read().ok());
+  munmap(words, 16);
 }
 
 }  // namespace
