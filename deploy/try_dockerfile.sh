@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Does the steps of deploy/Dockerfile without Docker, in a Debian 12 of its own (debootstrap, which
 # takes minutes and the network), and trains there as the image's user.
-#   bash deploy/tarball.sh && bash deploy/try_dockerfile.sh [FOLDER_OF_THE_ARCHIVE]     as root
+#   bash deploy/tarball.sh build/release build/image
+#   bash deploy/try_dockerfile.sh [FOLDER_OF_THE_ARCHIVE]     as root; default: build/image
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-context=$(realpath "${1:-build}")
+context=$(realpath "${1:-build/image}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root

@@ -99,7 +99,7 @@ void TakeNamedHosts(const JobFileOptions& options, const Value& root, JobFile* f
     int& said = job->cluster.slots_per_node;
     if (options.named_slots == 0 || options.named_slots >= said) return;
     file->notes.push_back(absl::StrCat(slots_key, ": ", options.named_slots, " in place of ", said,
-                                       ", which one of the named hosts has"));
+                                       "; one of the named hosts has no more"));
     said = options.named_slots;
     return;
   }

@@ -27,6 +27,10 @@ struct BlockFacts {
 // The facts of layouts of one question, each found out when first asked for.
 class BlockFactsTable {
  public:
+  BlockFactsTable() = default;
+  BlockFactsTable(const BlockFactsTable&) = delete;  // it points into itself
+  BlockFactsTable& operator=(const BlockFactsTable&) = delete;
+
   // `question`: the same each time. Valid until the next call.
   const BlockFacts& Of(const Question& question, const Layout& layout);
 

@@ -44,8 +44,8 @@ int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage) {
   return most;
 }
 
-// Which splits of a layout fit by each recompute mode. Asked for what can be told of few stages
-// first: most layouts that are asked about have no split that fits.
+// StageRoom says which splits of a layout fit by each recompute mode. It looks at few stages first:
+// most layouts that are asked about have no split that fits.
 class StageRoom {
  public:
   StageRoom(Pricer& pricer, const Layout& layout) : pricer_(pricer), probe_(layout) {

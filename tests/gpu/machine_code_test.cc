@@ -155,12 +155,11 @@ std::vector<std::string> FaultsOf(const Kernels& kernels,
     const auto& [loads, stores, multiplies] = demand->second;
     if (has.wide_loads < loads) {
       faults.push_back(absl::StrCat(name, ": ", has.wide_loads, " of ", instances.size(),
-                                    " instances load 128 bits at once, at least ", loads, " had"));
+                                    " instances load 128 bits at once, the table wants ", loads));
     }
     if (has.wide_stores < stores) {
       faults.push_back(absl::StrCat(name, ": ", has.wide_stores, " of ", instances.size(),
-                                    " instances store 128 bits at once, at least ", stores,
-                                    " had"));
+                                    " instances store 128 bits at once, the table wants ", stores));
     }
     if (multiplies && !has.multiplies) faults.push_back(name + " does without tensor cores");
   }
@@ -230,8 +229,8 @@ TEST(MachineCode, OfPlantedKernelsIsFoundWanting) {
                                                  {"GoneKernel", {}}};
   EXPECT_THAT(
       FaultsOf(KernelsIn(*text), demands),
-      ElementsAre("PlantedNarrowKernel: 0 of 1 instances load 128 bits at once, at least 1 had",
-                  "PlantedNarrowKernel: 0 of 1 instances store 128 bits at once, at least 1 had",
+      ElementsAre("PlantedNarrowKernel: 0 of 1 instances load 128 bits at once, the table wants 1",
+                  "PlantedNarrowKernel: 0 of 1 instances store 128 bits at once, the table wants 1",
                   "PlantedSpillKernel uses local memory",
                   HasSubstr("PlantedStrangerKernel is in no row of the table"),
                   "PlantedWideKernel does without tensor cores",

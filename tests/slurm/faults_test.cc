@@ -91,8 +91,9 @@ class SlurmFaults : public SlurmRun {
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     const HostBed::Answer begun = bed_->hosts().Run(
         SlurmBed::kHead, "stat -c %.3W " + folder() + "/logs/slurm-" + job + ".log");
-    std::printf("the batch script's start to the first step: %.2f s\n",
-                now_s - std::atof(begun.out.c_str()));
+    const double begun_s = std::atof(begun.out.c_str());
+    if (begun_s <= 0) return;  // a file system that does not know when a file was made
+    std::printf("the batch script's start to the first step: %.2f s\n", now_s - begun_s);
   }
 };
 

@@ -124,7 +124,7 @@ std::map<int64_t, std::string> SlurmRun::LocalCurve(SlurmJobWords words) {
   words.cluster = "slots: 6";
   const std::unique_ptr<Child> run =
       bed_->hosts().Start(SlurmBed::kHead, {kWeft, "run", WriteJob(words)});
-  const std::optional<Ended> ended = run->Wait(30 + 0.1 * static_cast<double>(words.steps));
+  const std::optional<Ended> ended = run->Wait(90 + 0.1 * static_cast<double>(words.steps));
   EXPECT_TRUE(ended && ended->exit_code == 0) << run->Stdout() << run->Stderr();
   std::map<int64_t, std::string> curve = Curve("local");
   EXPECT_EQ(curve.size(), static_cast<size_t>(words.steps));

@@ -80,7 +80,7 @@ TEST(WeftPlan, SaysInJsonWhichRankWouldBeOnWhichHost) {
       {"host": "a", "slots": 2, "failure_domain": null, "ranks": [0, 1]},
       {"host": "b", "slots": 2, "failure_domain": null, "ranks": [2, 3]},
       {"host": "c", "slots": 2, "failure_domain": null, "ranks": []}])"));
-  EXPECT_EQ(json["notes"][0], "cluster.slots: 2 in place of 4, which one of the named hosts has");
+  EXPECT_EQ(json["notes"][0], "cluster.slots: 2 in place of 4; one of the named hosts has no more");
 }
 
 TEST(WeftPlan, RefusesALayoutThatTheNamedHostsHaveNoPlaceFor) {
