@@ -1,17 +1,13 @@
 // weft watch: what happens to a job, or to all, as it happens. weft events: what has happened to
 // one. A Ctrl-C only leaves.
-#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/job_history.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/service/job_view.h"
 #include "launcher/service/message_json.h"
@@ -99,36 +95,11 @@ int Watch(const WatchArguments& arguments) {
   return arguments.job.empty() ? kExitOk : ExitCodeOfPhase(phase);
 }
 
-// "revision 3 is no longer kept; use 1200 or later": the last number is one that will do.
-std::optional<int64_t> NumberAtEnd(absl::string_view message) {
-  while (!message.empty() && !absl::ascii_isdigit(static_cast<unsigned char>(message.back()))) {
-    message.remove_suffix(1);
-  }
-  size_t begin = message.size();
-  while (begin > 0 && absl::ascii_isdigit(static_cast<unsigned char>(message[begin - 1]))) --begin;
-  int64_t number = 0;
-  if (!absl::SimpleAtoi(message.substr(begin), &number)) return std::nullopt;
-  return number;
-}
-
-// All that is kept of the job up to now; steps are in metrics.jsonl.
 absl::Status PrintHistory(const WatchArguments& arguments) {
   ASSIGN_OR_RETURN(const auto client, OpenService(arguments.words));
-  ASSIGN_OR_RETURN(const v1::Job job, client->Get(arguments.job));
-  const auto on_reply = [&](const v1::WatchReply& reply) {
-    for (const v1::Event& event : reply.events()) {
-      if (!event.has_step()) PrintEvent(event, arguments);
-    }
-    const int64_t last = reply.events().empty() ? 0 : reply.events().rbegin()->revision();
-    return std::max(last, reply.revision()) < job.revision();
-  };
-  int64_t revision = 0;
-  const absl::Status status = client->Watch(arguments.job, &revision, on_reply);
-  const std::optional<int64_t> oldest = NumberAtEnd(status.message());
-  if (!absl::IsOutOfRange(status) || !oldest) return status;
-  std::cerr << "weft: the oldest events are no longer kept\n";
-  revision = *oldest;
-  return client->Watch(arguments.job, &revision, on_reply);
+  return ReadHistory(
+      *client, arguments.job, [&](const v1::Event& event) { PrintEvent(event, arguments); },
+      [] { std::cerr << "weft: the oldest events are no longer kept\n"; });
 }
 
 }  // namespace

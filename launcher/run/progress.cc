@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "launcher/run/loss_json.h"
 
 namespace weft {
 namespace {
@@ -23,16 +24,6 @@ std::string SpeedText(double tokens_per_s) {
   if (tokens_per_s >= 1e6) return absl::StrFormat("%.2f M tokens/s", tokens_per_s / 1e6);
   if (tokens_per_s >= 1e4) return absl::StrFormat("%.1f k tokens/s", tokens_per_s / 1e3);
   return absl::StrFormat("%.0f tokens/s", tokens_per_s);
-}
-
-void AddHang(const proto::RankLost& lost, nlohmann::ordered_json& json) {
-  json["phase"] = lost.phase();
-  json["step"] = lost.step();
-  json["collective"] = lost.collective();
-  json["why"] = lost.why();
-  json["waiting"] = lost.waiting();
-  json["stood_still_s"] = static_cast<double>(lost.age_ms()) / 1000;
-  json["stacks"] = std::vector<std::string>(lost.stacks().begin(), lost.stacks().end());
 }
 
 }  // namespace
@@ -114,12 +105,7 @@ std::string EventLine(const proto::JobEvent& event) {
       json["saved_step"] = event.not_saved().saved_step();
       break;
     case proto::JobEvent::kLost:
-      json["event"] = "rank_lost";
-      json["rank"] = event.lost().rank();
-      json["host"] = event.lost().host();
-      json["reason"] = event.lost().reason();
-      if (!event.lost().did().empty()) json["did"] = event.lost().did();
-      if (!event.lost().phase().empty()) AddHang(event.lost(), json);
+      AddLoss(event.lost(), json);
       break;
     default:
       return "";

@@ -74,6 +74,32 @@ TEST_F(ServiceCommandLine, GoesOnFromTheCheckpointOfAStoppedJob) {
   WaitForPhase("job-2", "CANCELLED");
 }
 
+TEST_F(ServiceCommandLine, SaysWhyAGenerationOfAJobStopped) {
+  StartHost(2);
+  Weft({"submit", WriteJob(20000)});
+  WaitForStep("job-1", 5);
+  EXPECT_THAT(Weft({"why-stopped", "job-1"}),
+              HasSubstr("job-1\n  no generation was ended by a failure\n"));
+  EXPECT_EQ(Weft({"why-stopped", "job-1", "--json"}), "null\n");
+  const std::vector<Found> ranks = Processes("weft-worker ");
+  ASSERT_EQ(ranks.size(), 2u);
+  const std::string rank = VariableOf(ranks[1].pid, "OMPI_COMM_WORLD_RANK");
+  ASSERT_TRUE(KillFound(ranks[1], SIGKILL));
+  WaitFor("job-1", [](const v1::Job& job) { return job.generation() == 2 && job.step() > 0; });
+  const std::string why = Weft({"why-stopped", "job-1"});
+  EXPECT_THAT(why, HasSubstr("job-1, generation 1\n  cause       rank " + rank + " ("));
+  EXPECT_THAT(why, HasSubstr("killed by signal 9"));
+  EXPECT_THAT(why, HasSubstr("\n  rank        " + rank + "\n"));
+  EXPECT_THAT(why, HasSubstr("\n  weft        ended generation 1"));
+  const Json event = Json::parse(Weft({"why-stopped", "job-1", "--json"}));
+  EXPECT_EQ(event.at("event"), "rank_lost");
+  EXPECT_EQ(std::to_string(event.at("rank").get<int>()), rank);
+  EXPECT_THAT(Weft({"why-stopped", "job-1", "--generation", "7"}),
+              HasSubstr("no generation 7 was ended by a failure"));
+  Weft({"stop", "job-1", "--now"});
+  WaitForPhase("job-1", "CANCELLED");
+}
+
 TEST_F(ServiceCommandLine, HoldsTheRunFolderOfAJobThatRuns) {
   StartHost(2);
   const std::string file = WriteJob(20000);
