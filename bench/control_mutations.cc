@@ -142,7 +142,8 @@ void PrintMutations(const std::vector<double>& took_ms, double seconds, double c
 absl::Status MeasureMutations(const ControlBenchOptions& options) {
   ASSIGN_OR_RETURN(const auto folder, BenchFolder::Make(options.folder));
   ASSIGN_OR_RETURN(const std::vector<double> waits_ms, WaitsForTheDisk(folder->path()));
-  const WeftdProcess weftd(options.weftd, folder->path(), {"--state=" + folder->path() + "/state"});
+  const WeftdProcess weftd(options.weftd, folder->path(),
+                           {"--state=" + folder->path() + "/state", "--calls-per-second=0"});
   RETURN_IF_ERROR(WaitForControl(weftd.Target(), 20).status());
   std::vector<std::unique_ptr<v1::Control::Stub>> controls;
   for (int i = 0; i < kConnections; ++i) {

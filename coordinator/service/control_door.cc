@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/logs_stream.h"
+#include "plan/errors.h"
 #include "plan/keys/job_rules.h"
 #include "plan/search/search.h"
+#include "process/clock.h"
 #include "process/log.h"
 #include "process/outbox.h"
 #include "process/rpc.h"
@@ -22,8 +24,11 @@ constexpr size_t kMaxReplies = 2000;  // that wait for one watcher
 
 class JobsStream final : public grpc::ServerWriteReactor<v1::WatchReply> {
  public:
-  JobsStream(FleetDriver& fleet, int64_t id, const v1::WatchRequest& request)
-      : fleet_(fleet), id_(id), outbox_(std::make_shared<Box>(this, kMaxReplies)) {
+  JobsStream(FleetDriver& fleet, int64_t id, CallLimits::Held held, const v1::WatchRequest& request)
+      : fleet_(fleet),
+        id_(id),
+        held_(std::move(held)),
+        outbox_(std::make_shared<Box>(this, kMaxReplies)) {
     fleet_.Watch(id_, request,
                  {.send = [box = outbox_](const v1::WatchReply& reply) { box->Send(reply); },
                   .close = [box = outbox_](const absl::Status& why) { box->Close(why); }});
@@ -41,6 +46,7 @@ class JobsStream final : public grpc::ServerWriteReactor<v1::WatchReply> {
   using Box = Outbox<JobsStream, v1::WatchReply>;
   FleetDriver& fleet_;
   const int64_t id_;
+  const CallLimits::Held held_;
   const std::shared_ptr<Box> outbox_;
 };
 
@@ -95,6 +101,7 @@ absl::StatusOr<Caller> JobsDoor::Admit(Context* context, Role least, const char*
     caller = absl::PermissionDeniedError(absl::StrCat(CallerText(*caller), " may not call ", what));
   }
   if (!caller.ok()) LogWarning(absl::StrCat("denied: ", what, ": ", caller.status().message()));
+  if (caller.ok()) RETURN_IF_ERROR(limits_.TakeCall(CallerText(*caller), BootTimeMs()));
   return caller;
 }
 
@@ -125,9 +132,13 @@ JobsDoor::Unary* JobsDoor::Version(Context* context, const v1::VersionRequest*,
 
 JobsDoor::Unary* JobsDoor::Plan(Context* context, const v1::PlanRequest* request,
                                 v1::PlanReply* reply) {
-  return Take<v1::PlanReply>(
-      context, Role::kViewer, "Plan", reply,
-      [&](const Caller&, const Reply<v1::PlanReply>& answer) { answer(PlanFor(*request)); });
+  return Take<v1::PlanReply>(context, Role::kViewer, "Plan", reply,
+                             [&](const Caller& caller, const Reply<v1::PlanReply>& answer) {
+                               const absl::StatusOr<CallLimits::Held> held =
+                                   limits_.TakePlan(CallerText(caller));
+                               if (held.ok()) return answer(PlanFor(*request));
+                               answer(held.status());
+                             });
 }
 
 JobsDoor::Unary* JobsDoor::Submit(Context* context, const v1::SubmitRequest* request,
@@ -216,14 +227,18 @@ grpc::ServerWriteReactor<v1::WatchReply>* JobsDoor::Watch(Context* context,
                                                           const v1::WatchRequest* request) {
   const absl::StatusOr<Caller> caller = Admit(context, Role::kViewer, "Watch");
   if (!caller.ok()) return new Refusal<v1::WatchReply>(caller.status());
-  return new JobsStream(fleet_, ++ids_, *request);
+  absl::StatusOr<CallLimits::Held> held = limits_.TakeStream(CallerText(*caller));
+  if (!held.ok()) return new Refusal<v1::WatchReply>(held.status());
+  return new JobsStream(fleet_, ++ids_, *std::move(held), *request);
 }
 
 grpc::ServerWriteReactor<v1::LogsReply>* JobsDoor::Logs(Context* context,
                                                         const v1::LogsRequest* request) {
   const absl::StatusOr<Caller> caller = Admit(context, Role::kViewer, "Logs");
   if (!caller.ok()) return new Refusal<v1::LogsReply>(caller.status());
-  return new LogsStream(fleet_, *request);
+  absl::StatusOr<CallLimits::Held> held = limits_.TakeStream(CallerText(*caller));
+  if (!held.ok()) return new Refusal<v1::LogsReply>(held.status());
+  return new LogsStream(fleet_, *std::move(held), *request);
 }
 
 JobsDoor::Unary* JobsDoor::SetLogLevel(Context* context, const v1::SetLogLevelRequest* request,

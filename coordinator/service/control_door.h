@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "coordinator/service/call_limits.h"
 #include "coordinator/service/caller.h"
 #include "coordinator/service/fleet_driver.h"
 #include "proto/weft/v1/control.grpc.pb.h"
@@ -18,9 +19,14 @@ namespace weft {
 
 class JobsDoor final : public v1::Control::CallbackService {
  public:
-  // `ids` gives the streams theirs, each once.
-  JobsDoor(std::string version, FleetDriver& fleet, std::atomic<int64_t>& ids, CallerFinder find)
-      : version_(std::move(version)), fleet_(fleet), ids_(ids), find_(std::move(find)) {}
+  // `ids` gives the streams theirs, each once. `limits` are those of all doors.
+  JobsDoor(std::string version, FleetDriver& fleet, std::atomic<int64_t>& ids, CallLimits& limits,
+           CallerFinder find)
+      : version_(std::move(version)),
+        fleet_(fleet),
+        ids_(ids),
+        limits_(limits),
+        find_(std::move(find)) {}
 
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -49,7 +55,8 @@ class JobsDoor final : public v1::Control::CallbackService {
                      v1::SetLogLevelReply* reply) override;
 
  private:
-  // Who calls, if that is somebody with the role or a higher one. A call that is denied is logged.
+  // Who calls, if that is somebody with the role or a higher one who may call once more. A call
+  // that is denied is logged.
   absl::StatusOr<Caller> Admit(Context* context, Role least, const char* what) const;
   // Calls `take` with who calls and with where the answer goes, or ends the call as denied.
   template <typename Message>
@@ -59,6 +66,7 @@ class JobsDoor final : public v1::Control::CallbackService {
   const std::string version_;
   FleetDriver& fleet_;
   std::atomic<int64_t>& ids_;
+  CallLimits& limits_;
   const CallerFinder find_;
 };
 

@@ -35,10 +35,10 @@ DriverFinder DriversOf(FleetDriver& fleet) {
 class UserServer {
  public:
   UserServer(const FleetServiceOptions& options, FleetDriver& fleet, std::atomic<int64_t>& ids,
-             const Caller& caller)
+             CallLimits& limits, const Caller& caller)
       : agents_(DriversOf(fleet), ids),
         offers_(fleet, ids, Is(caller), ""),
-        jobs_(options.version, fleet, ids, Is(caller)) {
+        jobs_(options.version, fleet, ids, limits, Is(caller)) {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     if (caller.role != Role::kViewer) builder.RegisterService(&agents_);
@@ -77,7 +77,7 @@ class UserServer {
 
 struct FleetService::Doors {
   Doors(FleetServiceOptions given, FleetDriver& served)
-      : options(std::move(given)), fleet(served) {}
+      : options(std::move(given)), fleet(served), limits(options.limits) {}
 
   bool Admits(int64_t uid) const { return SocketCaller(uid, options.roles).has_value(); }
   // Called on the listener's thread alone.
@@ -88,7 +88,8 @@ struct FleetService::Doors {
       return;
     }
     std::unique_ptr<UserServer>& server = users[uid];
-    if (server == nullptr) server = std::make_unique<UserServer>(options, fleet, ids, *caller);
+    if (server == nullptr)
+      server = std::make_unique<UserServer>(options, fleet, ids, limits, *caller);
     server->Take(connection);
   }
   absl::Status OpenNetwork() {
@@ -96,7 +97,7 @@ struct FleetService::Doors {
     const CallerFinder find = TlsCallers(network.revoked_file);
     agents = std::make_unique<RemoteAgentDoor>(DriversOf(fleet), ids, network.revoked_file);
     offers = std::make_unique<OfferDoor>(fleet, ids, find, network.revoked_file);
-    jobs = std::make_unique<JobsDoor>(options.version, fleet, ids, find);
+    jobs = std::make_unique<JobsDoor>(options.version, fleet, ids, limits, find);
     ASSIGN_OR_RETURN(door, TlsDoor::Open(network, {agents.get(), offers.get(), jobs.get()}));
     return absl::OkStatus();
   }
@@ -104,6 +105,7 @@ struct FleetService::Doors {
   const FleetServiceOptions options;
   FleetDriver& fleet;
   std::atomic<int64_t> ids = 0;
+  CallLimits limits;
   std::map<int64_t, std::unique_ptr<UserServer>> users;  // by uid
   std::unique_ptr<RemoteAgentDoor> agents;
   std::unique_ptr<OfferDoor> offers;

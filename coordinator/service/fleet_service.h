@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "coordinator/service/call_limits.h"
 #include "coordinator/service/caller.h"
 #include "coordinator/service/fleet_driver.h"
 #include "coordinator/tls_door.h"
@@ -20,6 +21,7 @@ struct FleetServiceOptions {
   // Users beside this process's own that the socket lets in.
   std::map<std::string, Role> roles = {};
   std::optional<TlsDoorOptions> network = {};
+  CallLimitOptions limits = {};
 };
 
 class FleetService final {

@@ -33,8 +33,8 @@ void AddNew(std::vector<LogFile> found, std::vector<LogFile>& files) {
 
 }  // namespace
 
-LogsStream::LogsStream(FleetDriver& fleet, v1::LogsRequest request)
-    : fleet_(fleet), request_(std::move(request)) {
+LogsStream::LogsStream(FleetDriver& fleet, CallLimits::Held held, v1::LogsRequest request)
+    : fleet_(fleet), held_(std::move(held)), request_(std::move(request)) {
   ++OpenStreams();
   thread_ = std::thread([this] { Run(); });
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/service/call_limits.h"
 #include "coordinator/service/fleet_driver.h"
 #include "coordinator/service/run_logs.h"
 
@@ -19,7 +20,7 @@ namespace weft {
 class LogsStream final : public grpc::ServerWriteReactor<v1::LogsReply> {
  public:
   // ResourceExhausted to the caller where too many of them are open.
-  LogsStream(FleetDriver& fleet, v1::LogsRequest request);
+  LogsStream(FleetDriver& fleet, CallLimits::Held held, v1::LogsRequest request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -36,6 +37,7 @@ class LogsStream final : public grpc::ServerWriteReactor<v1::LogsReply> {
   bool Rest();
 
   FleetDriver& fleet_;
+  const CallLimits::Held held_;
   const v1::LogsRequest request_;
   std::mutex mutex_;  // guards the two below
   bool gone_ = false;

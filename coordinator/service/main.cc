@@ -26,6 +26,10 @@ int main(int argc, char** argv) {
          "NAME=ROLE, a user that the socket lets in: viewer, submitter, operator, or agent, who "
          "offers hosts alone; more than once")
       ->allow_extra_args(false);
+  app.add_option("--calls-per-second", options.calls_per_s,
+                 "that one caller of the service may make, and twice as many at once; 0: no limit; "
+                 "default: 1000")
+      ->check(CLI::Range(0, 1000000));
   app.add_flag("--check", options.check,
                "read the journals of --state, say what is in them, and end");
   app.add_option("--log", options.log, "file for its log, opened anew at SIGHUP; default: stderr");

@@ -105,6 +105,7 @@ absl::Status ServeFleet(const ServeOptions& options, End& end) {
                    FleetDriver::Start(std::move(fleet_options)));
   FleetServiceOptions service_options{
       .socket = options.socket, .version = Version(), .network = NetworkOf(options)};
+  service_options.limits.calls_per_s = options.calls_per_s;
   ASSIGN_OR_RETURN(service_options.roles, RolesOf(options));
   std::error_code error;  // the listener says what is wrong with it
   std::filesystem::create_directories(std::filesystem::path(options.socket).parent_path(), error);

@@ -17,6 +17,7 @@ struct ServeOptions {
   std::optional<int64_t> lease_ms = std::nullopt;
   // Users that the socket lets in beside this process's own, "ann=submitter"; of many jobs.
   std::vector<std::string> roles = {};
+  int calls_per_s = 1000;   // of one caller of the service; 0: no limit
   bool check = false;       // looks at the state's journals, and serves nothing
   std::string log = {};     // file that stderr goes to, opened anew at each SIGHUP; empty: as it is
   std::string listen = {};  // HOST:PORT for other hosts; empty: not on the network

@@ -74,7 +74,9 @@ class ControlClient::Impl {
       SetDeadline(context, patience_.call_ms);
       status = FromGrpc(((*stub).*call)(&context, request, &reply));
       if (status.ok()) return reply;
-      if (!absl::IsUnavailable(status) || attempt >= patience_.attempts) break;
+      // Busy, closing, or more calls than one caller may make.
+      const bool may_pass = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+      if (!may_pass || attempt >= patience_.attempts) break;
       RETURN_IF_ERROR(WaitAndConnect(attempt));
     }
     return Explained(status, address_.target);

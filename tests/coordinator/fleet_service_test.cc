@@ -12,6 +12,8 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <vector>
 
 #include "process/authority.h"
 #include "process/rpc.h"
@@ -25,6 +27,8 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int64_t kDayS = 24 * 3600;
+constexpr int kCallsPerS = 200;
+constexpr int kStreams = 3;
 
 class FleetServiceTest : public ::testing::Test {
  protected:
@@ -42,7 +46,8 @@ class FleetServiceTest : public ::testing::Test {
                              .version = "test",
                              .network = TlsDoorOptions{.address = "127.0.0.1:0",
                                                        .bundle_file = bundle,
-                                                       .revoked_file = authority_->revoked_file()}},
+                                                       .revoked_file = authority_->revoked_file()},
+                             .limits = {.calls_per_s = kCallsPerS, .streams = kStreams}},
                             *fleet_)
             .value();
   }
@@ -206,6 +211,48 @@ TEST_F(FleetServiceTest, OutlivesGarbagePlaintextAndHalfOpenConnections) {
   EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
   for (const int each : half_open) close(each);
   EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
+}
+
+// One caller is one, however many connections it has and by whichever door it comes.
+TEST_F(FleetServiceTest, RefusesWhoCallsTooOftenAndNobodyElse) {
+  const std::string ann = Issue(BundleRole::kViewer, "ann");
+  const std::string bob = Issue(BundleRole::kViewer, "bob");
+  absl::Status refused;
+  int calls = 0;
+  for (int connection = 0; connection < 4 && refused.ok(); ++connection) {
+    const std::shared_ptr<grpc::Channel> channel = Dial(ann);
+    for (int i = 0; i < 1000 && refused.ok(); ++i, ++calls) refused = Look(channel);
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused << " after " << calls << " calls";
+  EXPECT_THAT(refused.message(), HasSubstr("ann (viewer) makes more than 200 calls a second"));
+  EXPECT_GT(calls, 2 * kCallsPerS);
+  EXPECT_TRUE(Look(Dial(bob)).ok());
+  EXPECT_TRUE(Look(OnSocket()).ok());
+}
+
+TEST_F(FleetServiceTest, RefusesWhoHasTooManyStreamsOpen) {
+  const std::shared_ptr<grpc::Channel> channel = Dial(Issue(BundleRole::kViewer, "ann"));
+  const auto stub = v1::Control::NewStub(channel);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::WatchReply>>> readers;
+  for (int i = 0; i < kStreams; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub->Watch(contexts.back().get(), {}));
+  }
+  // A look takes half a second.
+  const auto is_refused = [&] { return absl::IsResourceExhausted(Watch(channel)); };
+  int looks = 0;
+  while (!is_refused() && looks < 10) ++looks;
+  EXPECT_LT(looks, 10);
+  contexts[0]->TryCancel();
+  readers[0]->Finish();
+  looks = 0;
+  while (is_refused() && looks < 1000) ++looks;
+  EXPECT_LT(looks, 1000) << "a closed one is still counted";
+  for (int i = 1; i < kStreams; ++i) {
+    contexts[static_cast<size_t>(i)]->TryCancel();
+    readers[static_cast<size_t>(i)]->Finish();
+  }
 }
 
 TEST_F(FleetServiceTest, RefusesAMessageThatIsTooLarge) {
