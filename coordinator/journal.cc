@@ -16,7 +16,8 @@ constexpr char kCure[] =
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, RecordFile::Open(path, kFormatVersion, kCure));
+  ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file,
+                   RecordFile::Open(path, {.version = kFormatVersion}, kCure));
   return std::unique_ptr<Journal>(new Journal(std::move(file)));
 }
 

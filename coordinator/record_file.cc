@@ -70,11 +70,12 @@ std::string FreeName(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(const std::string& path, int format,
+absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(const std::string& path,
+                                                             const Format& format,
                                                              const std::string& cure) {
-  int found = format;
+  int found = format.version;
   ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, OpenAny(path, format, cure, &found));
-  if (found == format) return file;
+  if (found == format.version) return file;
   file.reset();  // writes its log back into the one file
   const std::string aside = FreeName(absl::StrCat(path, ".format-", found));
   if (rename(path.c_str(), aside.c_str()) != 0) {
@@ -90,7 +91,8 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(const std::string& 
   return file;
 }
 
-absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::OpenAny(const std::string& path, int format,
+absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::OpenAny(const std::string& path,
+                                                                const Format& format,
                                                                 const std::string& cure,
                                                                 int* found) {
   std::unique_ptr<RecordFile> file(new RecordFile(path, cure));
@@ -99,7 +101,7 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::OpenAny(const std::strin
       sqlite3_open_v2(path.c_str(), &file->database_,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   if (code != SQLITE_OK) return file->Error("cannot be opened");
-  *found = format;
+  *found = format.version;
   RETURN_IF_ERROR(file->Prepare(format, found));
   return file;
 }
@@ -109,7 +111,7 @@ RecordFile::~RecordFile() {
   sqlite3_close(database_);
 }
 
-absl::Status RecordFile::Prepare(int format, int* found) {
+absl::Status RecordFile::Prepare(const Format& format, int* found) {
   // Exclusive from the first access on: a second coordinator finds it busy. Readers have `weft
   // attach` instead.
   RETURN_IF_ERROR(Execute("PRAGMA locking_mode=EXCLUSIVE"));
@@ -126,7 +128,7 @@ absl::Status RecordFile::Prepare(int format, int* found) {
   }
   RETURN_IF_ERROR(CheckFormat(format, found));
   RETURN_IF_ERROR(Execute("COMMIT"));
-  if (*found != format) return absl::OkStatus();
+  if (*found != format.version) return absl::OkStatus();
   const char* sql = "INSERT INTO record(revision, checksum, body) VALUES(?, ?, ?)";
   if (sqlite3_prepare_v2(database_, sql, -1, &insert_, nullptr) != SQLITE_OK) {
     return Error("cannot be written");
@@ -134,7 +136,7 @@ absl::Status RecordFile::Prepare(int format, int* found) {
   return absl::OkStatus();
 }
 
-absl::Status RecordFile::CheckFormat(int format, int* found) {
+absl::Status RecordFile::CheckFormat(const Format& format, int* found) {
   Statement quick_check(database_, "PRAGMA quick_check(1)");
   if (quick_check.Step() != SQLITE_ROW) return Error("cannot be checked");
   const char* result = reinterpret_cast<const char*>(sqlite3_column_text(quick_check.get(), 0));
@@ -145,11 +147,41 @@ absl::Status RecordFile::CheckFormat(int format, int* found) {
   const int code = version.Step();
   if (code == SQLITE_DONE) {
     return Execute(
-        absl::StrCat("INSERT INTO meta VALUES('format_version','", format, "')").c_str());
+        absl::StrCat("INSERT INTO meta VALUES('format_version','", format.version, "')").c_str());
   }
   if (code != SQLITE_ROW) return Error("cannot be read");
-  *found = sqlite3_column_int(version.get(), 0);
+  const int is = sqlite3_column_int(version.get(), 0);
+  if (format.keeps() && is > format.version) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("journal ", path_, ": has format ", is, ", of a newer weft; this one reads ",
+                     format.version, " at most; start the weft that wrote it, or a newer one"));
+  }
+  if (format.keeps() && is < format.version) return Upgrade(format, is);
+  *found = is;
   return absl::OkStatus();
+}
+
+absl::Status RecordFile::Upgrade(const Format& format, int from) {
+  RETURN_IF_ERROR(UpgradeTable("snapshot", format.upgrade_snapshot, from));
+  RETURN_IF_ERROR(UpgradeTable("record", format.upgrade_record, from));
+  return Execute(
+      absl::StrCat("UPDATE meta SET value='", format.version, "' WHERE key='format_version'")
+          .c_str());
+}
+
+absl::Status RecordFile::UpgradeTable(const std::string& table, const Format::Upgrade& upgrade,
+                                      int from) {
+  const std::string sql =
+      absl::StrCat("UPDATE ", table, " SET checksum=?2, body=?3 WHERE revision=?1");
+  Statement put(database_, sql.c_str());
+  if (put.get() == nullptr) return Error("cannot be upgraded");
+  const auto rewrite = [&](int64_t revision, absl::string_view body) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string upgraded, upgrade(from, body));
+    return Insert(put.get(), {revision, upgraded});
+  };
+  return ReadTable(
+      absl::StrCat("SELECT revision, checksum, body FROM ", table, " ORDER BY revision").c_str(),
+      nullptr, rewrite);
 }
 
 absl::Status RecordFile::Replay(const Reader& on_snapshot, const Reader& on_record) {

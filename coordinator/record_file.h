@@ -26,11 +26,24 @@ class RecordFile final {
     std::string body;
   };
 
-  // Opens `path`, or makes it, 0600, and holds it alone until destruction. A file of another format
-  // is moved aside to `<path>.format-<version>[.<n>]`, and a new one made. `cure` follows the words
-  // that say that it is damaged. FailedPrecondition: another process holds it. DataLoss: it is
-  // damaged.
-  static absl::StatusOr<std::unique_ptr<RecordFile>> Open(const std::string& path, int format,
+  // A Format says how records are written, and what becomes of a file of another one. Whoever can
+  // do without that has it moved aside, to `<path>.format-<version>[.<n>]`, and a new one made.
+  // Else an older one is upgraded in place, whole or not at all, and a newer one is refused.
+  struct Format {
+    int version = 1;
+    // Turns a body of an older format into one of this version. Both or neither; neither: a file of
+    // another format is moved aside.
+    using Upgrade = std::function<absl::StatusOr<std::string>(int from, absl::string_view body)>;
+    Upgrade upgrade_record = nullptr;
+    Upgrade upgrade_snapshot = nullptr;
+    bool keeps() const { return upgrade_record != nullptr; }
+  };
+
+  // Opens `path`, or makes it, 0600, and holds it alone until destruction. `cure` follows the words
+  // that say that it is damaged. FailedPrecondition: another process holds it, or it is of a newer
+  // format and not to be moved aside. DataLoss: it is damaged.
+  static absl::StatusOr<std::unique_ptr<RecordFile>> Open(const std::string& path,
+                                                          const Format& format,
                                                           const std::string& cure);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
@@ -53,11 +66,15 @@ class RecordFile final {
 
  private:
   RecordFile(std::string path, std::string cure) : path_(std::move(path)), cure_(std::move(cure)) {}
-  static absl::StatusOr<std::unique_ptr<RecordFile>> OpenAny(const std::string& path, int format,
+  // *found is the version of a file that has to be moved aside.
+  static absl::StatusOr<std::unique_ptr<RecordFile>> OpenAny(const std::string& path,
+                                                             const Format& format,
                                                              const std::string& cure, int* found);
-  absl::Status Prepare(int format, int* found);
-  // *found is the format if it is another one.
-  absl::Status CheckFormat(int format, int* found);
+  absl::Status Prepare(const Format& format, int* found);
+  absl::Status CheckFormat(const Format& format, int* found);
+  // REQUIRES: a transaction is open, the file's version is `from`.
+  absl::Status Upgrade(const Format& format, int from);
+  absl::Status UpgradeTable(const std::string& table, const Format::Upgrade& upgrade, int from);
   absl::Status ReadTable(const char* sql, int64_t* revision, const Reader& reader);
   absl::Status InsertAll(absl::Span<const Record> records);
   absl::Status Insert(sqlite3_stmt* insert, const Record& record);

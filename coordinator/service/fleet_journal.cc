@@ -13,10 +13,19 @@ constexpr char kCure[] =
     "newest "
     "checkpoint that verifies";
 
+// Jobs are never lost to another format. There is no older one yet: who makes version 2 says here
+// how a record of version 1 becomes one of it.
+RecordFile::Format FleetFormat() {
+  const auto as_it_is = [](int, absl::string_view body) -> absl::StatusOr<std::string> {
+    return std::string(body);
+  };
+  return {.version = kFormatVersion, .upgrade_record = as_it_is, .upgrade_snapshot = as_it_is};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FleetJournal>> FleetJournal::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, RecordFile::Open(path, kFormatVersion, kCure));
+  ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, RecordFile::Open(path, FleetFormat(), kCure));
   return std::unique_ptr<FleetJournal>(new FleetJournal(std::move(file)));
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -101,8 +102,12 @@ void ServiceBed::StartHost(int slots) {
   ASSERT_TRUE(is_there) << Words();
 }
 
-std::string ServiceBed::WeftdPath() {
-  return WEFT_BINARY_DIR "/bin/weftd";
+std::string ServiceBed::WeftdVersion() {
+  grpc::ClientContext context;
+  SetDeadline(context, 5000);
+  v1::VersionReply reply;
+  EXPECT_TRUE(control_->Version(&context, {}, &reply).ok());
+  return reply.version();
 }
 
 void ServiceBed::StopWeftd() {
@@ -114,6 +119,15 @@ std::string ServiceBed::Run(const std::vector<std::string>& words) {
   const std::unique_ptr<Child> child = Start("run", words);
   EXPECT_TRUE(child->Wait(20).has_value());
   return child->Stdout() + child->Stderr();
+}
+
+std::vector<Found> ServiceBed::Processes(const std::string& program) const {
+  std::vector<Found> found = ProcessesWith(kCookie, folder_);
+  found.erase(
+      std::remove_if(found.begin(), found.end(),
+                     [&](const Found& each) { return each.command.rfind(program, 0) != 0; }),
+      found.end());
+  return found;
 }
 
 void ServiceBed::KillWeftd() {
@@ -129,7 +143,7 @@ void ServiceBed::RestartHost(int signal, int slots) {
 }
 
 std::vector<std::string> ServiceBed::WeftdWords() const {
-  return {WEFT_BINARY_DIR "/bin/weftd", "--socket=" + socket(), "--state=" + folder_ + "/state"};
+  return {weftd_path_, "--socket=" + socket(), "--state=" + folder_ + "/state"};
 }
 
 std::vector<std::string> ServiceBed::HostWords(int slots) const {

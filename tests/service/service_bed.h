@@ -25,11 +25,17 @@ class ServiceBed : public ::testing::Test {
   void StartWeftd();
   void StartHost(int slots);
   void StopWeftd();
-  static std::string WeftdPath();
+  const std::string& WeftdPath() const { return weftd_path_; }
+  // weftds that are started from now on are this program.
+  void UseWeftd(const std::string& path) { weftd_path_ = path; }
+  // Asks the weftd that answers.
+  std::string WeftdVersion();
   // Runs it to its end; returns what it has written.
   std::string Run(const std::vector<std::string>& words);
   // kill -9, and another one on the same state.
   void KillWeftd();
+  // The ranks and agents that run are found by their command's first words: "weft-worker ".
+  std::vector<Found> Processes(const std::string& program) const;
   // Signals the standing agent alone, waits for its end, and starts another one.
   void RestartHost(int signal, int slots);
   // The command lines that StartWeftd and StartHost start.
@@ -71,6 +77,7 @@ class ServiceBed : public ::testing::Test {
   std::unique_ptr<Child> Start(const std::string& name, std::vector<std::string> arguments);
 
   std::string folder_;
+  std::string weftd_path_ = WEFT_BINARY_DIR "/bin/weftd";
   int started_ = 0;
   int wishes_ = 0;
   std::unique_ptr<Child> weftd_;

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "process/rpc.h"
@@ -158,6 +159,45 @@ TEST_F(ServiceBed, IsKilledUnderRunningJobsAndLosesNothing) {
   EXPECT_EQ(WaitForPhase(waits, "COMPLETED").step(), 20);
   EXPECT_EQ(Curve("runs"), Curve("whole"));
   EXPECT_EQ(Phases(Events(runs)).back(), "COMPLETED");
+}
+
+// Returns a copy of the weftd that says that it is of another commit, as its next build would.
+std::string AnotherBuildOf(const std::string& weftd, const std::string& version,
+                           const std::string& folder) {
+  const std::string commit = version.substr(version.find('(') + 1, 12);
+  std::string program = ReadText(weftd);
+  size_t patched = 0;
+  for (size_t at = program.find(commit); at != std::string::npos; at = program.find(commit, at)) {
+    program.replace(at, commit.size(), "feedfeedfeed");
+    ++patched;
+  }
+  EXPECT_GT(patched, 0u) << commit;
+  const std::string path = folder + "/weftd-newer";
+  std::ofstream(path, std::ios::binary) << program;
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+TEST_F(ServiceBed, IsUpgradedUnderRunningJobsAndDowngradedAgain) {
+  StartHost(2);
+  const std::string runs = Submit(Job("runs", 2, 3000));
+  const std::string waits = Submit(Job("waits", 2, 20));
+  WaitForStep(runs, 100);
+  const std::string older = WeftdVersion(), older_path = WeftdPath();
+  UseWeftd(AnotherBuildOf(older_path, older, folder()));
+  for (const std::string& next : {WeftdPath(), older_path}) {
+    UseWeftd(next);
+    StopWeftd();
+    StartWeftd();
+    EXPECT_EQ(WeftdVersion() == older, next == older_path);
+    const v1::Job job = WaitForPhase(runs, "RUNNING");
+    WaitForStep(runs, job.step() + 100);
+    EXPECT_EQ(Get(waits).phase(), "QUEUED");
+  }
+  EXPECT_EQ(WaitForPhase(runs, "COMPLETED", 120).generation(), 1) << "its ranks were not adopted";
+  EXPECT_EQ(WaitForPhase(waits, "COMPLETED").step(), 20);
+  WaitForPhase(Submit(Job("whole", 2, 3000)), "COMPLETED", 120);
+  EXPECT_EQ(Curve("runs"), Curve("whole"));
 }
 
 TEST_F(ServiceBed, KeepsTheAnswerOfARequestAndChangesNothingTwice) {
