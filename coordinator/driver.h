@@ -255,6 +255,8 @@ class Driver final {
   void HoldDoubtful(const RankEnded& fact, int64_t seen_ms);
   void JudgeDoubtful();
   void BlameAbsent(RankEnded& fact);
+  // How long the machine's agent has been silent, if that is too long.
+  std::optional<int64_t> SilentMs(const std::string& machine) const;
   void NothingIsLeft(const Agent& agent, const std::string& why);
   void CloseLater(const Agent& agent, const absl::Status& why);
   void RefuseAgent(int64_t id, const absl::Status& why);

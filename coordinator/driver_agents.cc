@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "coordinator/driver.h"
 #include "coordinator/hosts.h"
 #include "coordinator/record.h"
@@ -232,17 +233,35 @@ void Driver::JudgeDoubtful() {
   Happened(fact);
 }
 
-// A host whose agent is gone cannot tell of its own loss: what the others saw of it is that mpirun
-// ended their ranks. After a restart of the coordinator agents may only be on their way back.
+// Ranks of a host whose agent is silent stop themselves before its lease is over: by then it has
+// been silent for so long.
+std::optional<int64_t> Driver::SilentMs(const std::string& machine) const {
+  const int64_t left_ms = leases_.EndOf(machine) - Now();
+  const int64_t silent_ms = LeaseMs() - left_ms;
+  return silent_ms >= LeaseMs() * 7 / 10 ? std::optional(silent_ms) : std::nullopt;
+}
+
+// A host whose agent is gone or silent cannot tell of its own loss: what the others saw of it is
+// that mpirun ended their ranks. After a restart of the coordinator agents may only be on their way
+// back.
 void Driver::BlameAbsent(RankEnded& fact) {
   if (job_.phase == Phase::kRecovering) return;
   for (const HostShare& share : job_.generation.shares) {
-    if (share.gone || AgentOf(share.machine) != nullptr) continue;
+    const bool is_gone = AgentOf(share.machine) == nullptr;
+    const std::optional<int64_t> silent_ms = SilentMs(share.machine);
+    if (share.gone || !(is_gone || silent_ms)) continue;
     fact.rank = -1;
     fact.signal = fact.exit_code = 0;
     fact.host = share.host;
     fact.last_stderr = "";
     fact.message = absl::StrCat("the agent on ", share.host, " is gone, and its ranks with it");
+    if (!is_gone) {
+      fact.message = absl::StrFormat(
+          "the agent on %s has not been heard for %.1f s, and its ranks stop before its lease of "
+          "%.1f s is over",
+          share.host, static_cast<double>(*silent_ms) / 1000,
+          static_cast<double>(LeaseMs()) / 1000);
+    }
     return;
   }
 }

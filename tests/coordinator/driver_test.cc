@@ -157,6 +157,28 @@ TEST_F(DriverTest, BlamesTheHostWhoseAgentIsGoneForWhatIsInDoubt) {
   EXPECT_EQ(driver_->job().last_failure->cause.rank, -1);
 }
 
+// It is there, but stands still: its ranks have stopped themselves, as nobody renews their lease.
+TEST_F(DriverTest, BlamesTheHostWhoseAgentIsSilentForWhatIsInDoubt) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  const int64_t lease_ms = *driver_->leases().Grant(1, now_ms_);
+  for (int i = 0; i < 16; ++i) {
+    now_ms_ += lease_ms / 20;  // 0.8 of it in all, in which b says nothing
+    driver_->leases().Grant(1, now_ms_);
+    driver_->RunOnce();
+  }
+  ASSERT_FALSE(driver_->job().last_failure);
+  SayInDoubt(1);
+  HearOthersOut();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
+  EXPECT_EQ(driver_->job().last_failure->cause.rank, -1);
+  EXPECT_THAT(driver_->job().last_failure->cause.text,
+              testing::HasSubstr("the agent on host-b has not been heard for "));
+}
+
 TEST_F(DriverTest, BelievesWhatIsInDoubtWhereAllAgentsAreThere) {
   Submit(JobOnTwoHosts());
   Bring(1, "a");
