@@ -151,6 +151,11 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
+int NumberFromEnvironment(const char* name, int otherwise) {
+  const char* const text = getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
 double NowSeconds() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -60,7 +60,9 @@ template <typename Condition>
 bool Eventually(double timeout_s, Condition condition);
 
 std::string ReadText(const std::string& path);  // empty if there is no such file
-double NowSeconds();                            // monotonic
+// A number that whoever runs a test gives by a variable of the environment.
+int NumberFromEnvironment(const char* name, int otherwise);
+double NowSeconds();  // monotonic
 void SleepSeconds(double seconds);
 
 template <typename Condition>

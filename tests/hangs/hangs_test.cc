@@ -205,14 +205,10 @@ std::optional<bool> HangOnce(const Kind& kind, const std::string& layout, int ra
   return is_right;
 }
 
-int NumberOf(const char* variable, int otherwise) {
-  const char* const text = getenv(variable);
-  return text == nullptr ? otherwise : atoi(text);
-}
-
 TEST(Hangs, OfAStoppedRankAreNamedInEveryPhase) {
-  const int wanted = NumberOf("WEFT_HANGS", kHangsInCi);
-  const int seed = NumberOf("WEFT_HANGS_SEED", static_cast<int>(std::random_device()() & 0xffff));
+  const int wanted = NumberFromEnvironment("WEFT_HANGS", kHangsInCi);
+  const int seed =
+      NumberFromEnvironment("WEFT_HANGS_SEED", static_cast<int>(std::random_device()() & 0xffff));
   std::printf("WEFT_HANGS_SEED=%d\n", seed);
   std::mt19937 random(static_cast<unsigned>(seed));
   Tally tally;
@@ -328,7 +324,7 @@ class OnOneCore {
 
 // WEFT_SOUND_S=3600 is an hour of it.
 TEST(Hangs, AndSlownessAreNotSeenWhereFourRanksShareOneCore) {
-  const int sound_s = NumberOf("WEFT_SOUND_S", 60);
+  const int sound_s = NumberFromEnvironment("WEFT_SOUND_S", 60);
   for (const std::string layout : {"dp: 4, pp: 1, tp: 1", "dp: 2, pp: 2, tp: 1"}) {
     SCOPED_TRACE(layout);
     TinyRun run;

@@ -90,7 +90,7 @@ void HostBed::WriteFiles() {
     Write(folder_ + "/sshd" + std::to_string(host) + ".conf",
           "Port 22\nHostKey " + key + "\nPidFile none\nUsePAM no\nStrictModes no\n" +
               "PasswordAuthentication no\nPermitRootLogin yes\nAuthorizedKeysFile " + folder_ +
-              "/authorized_keys\n",
+              "/authorized_keys\nAcceptEnv WEFT_*\n",
           0600);
   }
   Write(folder_ + "/hosts", names, 0644);

@@ -19,11 +19,6 @@ namespace {
 constexpr int kFaultsInCi = 3;
 constexpr int64_t kStepsBetween = 12;  // a checkpoint lies in between: each generation gets on
 
-int NumberOf(const char* variable, int otherwise) {
-  const char* const text = getenv(variable);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
 using Clock = std::chrono::steady_clock;
 
 enum class What { kKill, kRequeue, kCutLink, kKillSlurmd };
@@ -98,8 +93,9 @@ class SlurmFaults : public SlurmRun {
 };
 
 TEST_F(SlurmFaults, LeaveTheLossesAsTheyWere) {
-  const int wanted = NumberOf("WEFT_SLURM_FAULTS", kFaultsInCi);
-  const int seed = NumberOf("WEFT_SLURM_SEED", static_cast<int>(std::random_device()() & 0xffff));
+  const int wanted = NumberFromEnvironment("WEFT_SLURM_FAULTS", kFaultsInCi);
+  const int seed =
+      NumberFromEnvironment("WEFT_SLURM_SEED", static_cast<int>(std::random_device()() & 0xffff));
   std::printf("WEFT_SLURM_SEED=%d\n", seed);
   std::minstd_rand random(static_cast<unsigned>(seed));
   SlurmJobWords words = {.more =

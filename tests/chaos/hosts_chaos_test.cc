@@ -1,0 +1,348 @@
+// Seeded chaos on three hosts, with the real binaries, ssh and mpirun: processes are killed and
+// stopped, links cut, the disk fills, files cannot be written, descriptors run out, clocks jump.
+// After each fault the run goes on by itself, whoever is to blame is named, and nobody else; at the
+// end losses are those of one host, bit for bit, every checkpoint verifies, and nothing is left
+// anywhere. WEFT_CHAOS=n injects n faults by hand, WEFT_CHAOS_SEED repeats those of another run,
+// WEFT_CHAOS_ONLY=words takes the faults alone whose name holds them.
+#include "tests/chaos/hosts_chaos.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "process/failpoint.h"
+#include "tests/chaos/damage.h"
+#include "tests/chaos/tally.h"
+
+namespace weft {
+namespace {
+
+constexpr double kCiSeconds = 75;
+constexpr double kCiFailpointSeconds = 30;
+constexpr int kFaultsPerRun = 8;
+constexpr int kMaxStarts = 6;
+constexpr double kLastsS = 2;  // a fault that ends by itself
+
+constexpr char kWorkers[] = "^weft-worker --generation";
+constexpr char kShims[] = "^weft-shim [0-9]";
+constexpr char kDaemons[] = "^[^ ]*orted ";
+constexpr char kAgents[] = "^/[^ ]*/weft agent";
+constexpr char kWeftd[] = "^/[^ ]*/weftd ";
+constexpr char kFaketimeLibrary[] = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+// Libraries that the programs of a run are started with; some faults need one.
+enum class With { kAny, kFaultyDisk, kFaketime };
+constexpr With kRuns[] = {With::kAny, With::kFaultyDisk, With::kFaketime};
+
+class Chaos : public HostsChaos {
+ protected:
+  struct Fault {
+    const char* name;
+    With with;
+    std::function<Expected(unsigned draw)> inject;
+  };
+
+  std::vector<Fault> Faults() {
+    std::vector<Fault> faults = Deaths();
+    for (auto& part : {Stops(), Files()}) faults.insert(faults.end(), part.begin(), part.end());
+    return faults;
+  }
+
+ private:
+  static int AnyHost(unsigned draw) { return 1 + static_cast<int>(draw / 64 % 3); }
+  static int OtherHost(unsigned draw) { return 2 + static_cast<int>(draw / 64 % 2); }
+  std::string faulty() const { return bed_->shared() + "/faulty"; }
+  std::string clock() const { return bed_->shared() + "/clock"; }
+
+  // The victim is to blame, by its rank if it has one.
+  Expected KillOne(int host, const std::string& pattern, unsigned draw, const std::string& said) {
+    const Victim victim = Find(host, pattern, draw);
+    return {.struck = Signal(host, victim, "KILL"),
+            .host = HostBed::Name(host),
+            .rank = victim.rank,
+            .said = said};
+  }
+
+  std::vector<Fault> Deaths() {
+    return {
+        {"kill -9 of a rank", With::kAny,
+         [this](unsigned draw) {
+           return KillOne(AnyHost(draw), kWorkers, draw, "killed by signal 9 (SIGKILL)");
+         }},
+        {"kill -9 of a shim", With::kAny,
+         [this](unsigned draw) {
+           return KillOne(AnyHost(draw), kShims, draw, "killed by signal 9 (SIGKILL)");
+         }},
+        {"kill -9 of an orted", With::kAny,
+         [this](unsigned draw) {
+           return KillOne(OtherHost(draw), kDaemons, draw, " was killed by signal 9");
+         }},
+        {"kill -9 of mpirun", With::kAny,
+         [this](unsigned draw) {
+           return KillOne(1, "^mpirun", draw, "mpirun was killed by signal 9");
+         }},
+        {"kill -9 of an agent", With::kAny,
+         [this](unsigned draw) { return KillOne(AnyHost(draw), kAgents, draw, "the agent on h"); }},
+        {"kill -9 of an ssh", With::kAny,
+         [this](unsigned draw) {
+           const int host = OtherHost(draw);
+           Expected expected = KillOne(1, absl::StrCat("^ssh .* h", host, " "), draw, "");
+           expected.host = HostBed::Name(host);
+           return expected;
+         }},
+        {"kill -9 of weftd", With::kAny,
+         [this](unsigned draw) {
+           return Expected{.struck = Signal(1, Find(1, kWeftd, draw), "KILL"), .goes_on = true};
+         }},
+        {"a bit of the newest checkpoint, and a rank", With::kAny,
+         [this](unsigned draw) {
+           const bool flipped = FlipABitOfTheNewest(folder() + "/checkpoint", draw);
+           Expected expected = KillOne(AnyHost(draw), kWorkers, draw, "killed by signal 9");
+           expected.struck = expected.struck && flipped;
+           return expected;
+         }},
+    };
+  }
+
+  Expected StopFor(int host, const std::string& pattern, unsigned draw, double seconds) {
+    const Victim victim = Find(host, pattern, draw);
+    const bool stopped = Signal(host, victim, "STOP");
+    SleepSeconds(seconds);
+    Signal(host, victim, "CONT");
+    return {.struck = stopped};
+  }
+
+  Expected CutFor(int host, double seconds) {
+    bed_->CutLink(host);
+    SleepSeconds(seconds);
+    bed_->RestoreLink(host);
+    return {};
+  }
+
+  std::vector<Fault> Stops() {
+    return {
+        {"SIGSTOP of a rank", With::kAny,
+         [this](unsigned draw) {
+           const int host = AnyHost(draw);
+           const Victim victim = Find(host, kWorkers, draw);
+           return Expected{.struck = Signal(host, victim, "STOP"),
+                           .host = HostBed::Name(host),
+                           .rank = victim.rank,
+                           .said = " hangs in "};
+         }},
+        {"SIGSTOP of an agent for 7 s", With::kAny,
+         [this](unsigned draw) {
+           Expected expected = StopFor(AnyHost(draw), kAgents, draw, kLeaseS + 3);
+           expected.host = HostBed::Name(AnyHost(draw));
+           return expected;
+         }},
+        {"SIGSTOP of weftd for 1.5 s", With::kAny,
+         [this](unsigned draw) {
+           Expected expected = StopFor(1, kWeftd, draw, 1.5);
+           expected.goes_on = true;
+           return expected;
+         }},
+        {"a link cut for 7 s", With::kAny,
+         [this](unsigned draw) {
+           const int host = OtherHost(draw);
+           Expected expected = CutFor(host, kLeaseS + 3);
+           expected.host = HostBed::Name(host);
+           return expected;
+         }},
+        {"the coordinator's link cut for 7 s", With::kAny,
+         [this](unsigned) { return CutFor(1, kLeaseS + 3); }},
+        {"a link cut for 0.5 s", With::kAny,
+         [this](unsigned draw) {
+           Expected expected = CutFor(AnyHost(draw), 0.5);
+           expected.goes_on = true;
+           return expected;
+         }},
+        {"the clock of host 1 an hour ahead", With::kFaketime,
+         [this](unsigned) { return MoveClock("+3600"); }},
+        {"the clock of host 1 an hour back", With::kFaketime,
+         [this](unsigned) { return MoveClock("-3600"); }},
+    };
+  }
+
+  Expected MoveClock(const std::string& by) {
+    std::ofstream(clock() + ".new") << by << "\n";
+    std::filesystem::rename(clock() + ".new", clock());
+    SleepSeconds(kLastsS);
+    return {.goes_on = true};
+  }
+
+  // Whatever the process would open fails, for a while.
+  Expected ExhaustDescriptors(int host, const std::string& pattern, unsigned draw) {
+    const Victim victim = Find(host, pattern, draw);
+    if (victim.pid <= 0) return {.struck = false};
+    const auto limit = [&](const std::string& soft) {
+      return bed_->Run(host, absl::StrCat("prlimit --pid ", victim.pid, " --nofile=", soft, ":"))
+          .exit_code;
+    };
+    const std::string before =
+        bed_->Run(host, absl::StrCat("prlimit --pid ", victim.pid,
+                                     " --nofile -o SOFT --noheadings | tr -d ' \\n'"))
+            .out;
+    const bool limited = limit("3") == 0;
+    SleepSeconds(kLastsS);
+    limit(before);
+    return {.struck = limited, .goes_on = true};
+  }
+
+  // Calls of a program on that host fail, of 100 so many, for a while; errno 0: they write half.
+  Expected Fail(int host, const char* program, const char* call, int error, int percent) {
+    std::ofstream(faulty() + ".new") << absl::StrCat(HostBed::Name(host), " ", program, " ", call,
+                                                     " ", error, " ", percent, "\n");
+    std::filesystem::rename(faulty() + ".new", faulty());
+    SleepSeconds(kLastsS);
+    std::filesystem::remove(faulty());
+    return {.goes_on = true};
+  }
+
+  std::vector<Fault> Files() {
+    return {
+        {"the disk is full for 2 s", With::kAny,
+         [this](unsigned) {
+           FillDisk();
+           SleepSeconds(kLastsS);
+           EmptyDisk();
+           return Expected{.goes_on = true};
+         }},
+        {"no descriptors for weftd", With::kAny,
+         [this](unsigned draw) { return ExhaustDescriptors(1, kWeftd, draw); }},
+        {"no descriptors for an agent", With::kAny,
+         [this](unsigned draw) { return ExhaustDescriptors(AnyHost(draw), kAgents, draw); }},
+        {"no descriptors for a rank", With::kAny,
+         [this](unsigned draw) { return ExhaustDescriptors(AnyHost(draw), kWorkers, draw); }},
+        {"EIO from fsync in the ranks of a host", With::kFaultyDisk,
+         [this](unsigned draw) { return Fail(AnyHost(draw), "weft-worker", "fsync", EIO, 100); }},
+        {"EIO from write in the ranks of a host", With::kFaultyDisk,
+         [this](unsigned draw) { return Fail(AnyHost(draw), "weft-worker", "write", EIO, 50); }},
+        {"ENOSPC from rename in the ranks of a host", With::kFaultyDisk,
+         [this](unsigned draw) {
+           return Fail(AnyHost(draw), "weft-worker", "rename", ENOSPC, 100);
+         }},
+        {"short writes in the ranks of a host", With::kFaultyDisk,
+         [this](unsigned draw) { return Fail(AnyHost(draw), "weft-worker", "write", 0, 50); }},
+        {"EIO from writes of the journal", With::kFaultyDisk,
+         [this](unsigned) { return Fail(1, "weftd", "pwrite", EIO, 50); }},
+        {"EIO from the journal's fsync", With::kFaultyDisk,
+         [this](unsigned) { return Fail(1, "weftd", "fdatasync", EIO, 50); }},
+        {"short writes of the journal", With::kFaultyDisk,
+         [this](unsigned) { return Fail(1, "weftd", "pwrite", 0, 50); }},
+        {"EIO from write in an agent", With::kFaultyDisk,
+         [this](unsigned draw) { return Fail(AnyHost(draw), "weft", "write", EIO, 50); }},
+    };
+  }
+
+ protected:
+  // A run that is there for as many faults as wanted.
+  void Begin(With with) {
+    std::string cluster = OnThreeHosts();
+    std::vector<std::string> variables;
+    if (with == With::kFaultyDisk) {
+      absl::StrAppend(&cluster, ", env: {LD_PRELOAD: ", WEFT_FAULTY_DISK,
+                      ", FAULTY_DISK: ", faulty(), "}");
+      variables = {"LD_PRELOAD=" WEFT_FAULTY_DISK, "FAULTY_DISK=" + faulty()};
+    }
+    if (with == With::kFaketime) {
+      std::ofstream(clock()) << "+0\n";
+      variables = {absl::StrCat("LD_PRELOAD=", kFaketimeLibrary),
+                   absl::StrCat("FAKETIME_TIMESTAMP_FILE=", clock()), "FAKETIME_NO_CACHE=1",
+                   "FAKETIME_DONT_FAKE_MONOTONIC=1"};
+    }
+    std::filesystem::remove_all(folder());
+    StartChaos(WriteJob(kFixed, cluster,
+                        absl::StrCat("fault_tolerance: {heartbeat_timeout_seconds: ", kLeaseS,
+                                     ", steady_seconds: 1, max_restarts: 1000}\n"),
+                        1000000),
+               variables);
+    ASSERT_TRUE(WaitForStep(kStepsBetween)) << Words();
+  }
+};
+
+TEST_F(Chaos, OnThreeHostsLeavesTheSameLossesAndNamesTheCulprit) {
+  const int wanted = NumberFromEnvironment("WEFT_CHAOS", 0);  // 0: as many as there is time for
+  const int seed = NumberFromEnvironment("WEFT_CHAOS_SEED", getpid() & 0xffff);
+  const char* const only = getenv("WEFT_CHAOS_ONLY");
+  std::printf("WEFT_CHAOS_SEED=%d\n", seed);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  const std::vector<Fault> faults = Faults();
+  Tally tally;
+  const double end_s = NowSeconds() + kCiSeconds;
+  const auto has_more = [&](int done) { return wanted > 0 ? done < wanted : NowSeconds() < end_s; };
+  int done = 0;
+  for (size_t run = 0; has_more(done); ++run) {
+    const With with = kRuns[run % std::size(kRuns)];
+    std::vector<Fault> of_run;
+    for (const Fault& fault : faults) {
+      const bool is_asked =
+          only == nullptr || std::string(fault.name).find(only) != std::string::npos;
+      if (is_asked && (fault.with == With::kAny || fault.with == with)) of_run.push_back(fault);
+    }
+    if (of_run.empty()) continue;
+    ASSERT_NO_FATAL_FAILURE(Begin(with));
+    for (int i = 0; i < kFaultsPerRun && has_more(done); ++i, ++done) {
+      const Fault& fault = of_run[random() % of_run.size()];
+      const auto draw = static_cast<unsigned>(random() & 0xffffff);
+      const int64_t generation = LastGeneration(), step = Steps().back().step;
+      const double begun_s = NowSeconds();
+      Expected expected = fault.inject(draw);
+      if (!expected.struck) expected = {.struck = false, .goes_on = true};
+      const std::string wrong = WrongAfter(expected, generation, step);
+      tally.Add(fault.name, wrong, {.struck = expected.struck, .seconds = NowSeconds() - begun_s});
+      EXPECT_EQ(wrong, "") << fault.name << ", fault " << done << " of seed " << seed;
+      if (!wrong.empty()) break;
+    }
+    EXPECT_EQ(WrongEnd(), "") << "seed " << seed;
+    bed_->ExpectNothingLeft();
+  }
+  tally.Print();
+  EXPECT_GT(tally.struck(), 0);
+}
+
+// Wherever a process of any host dies; by hand, WEFT_CHAOS_ALL=1 strikes each failpoint once.
+TEST_F(Chaos, OnThreeHostsAtFailpointsLeavesTheSameLosses) {
+  const bool all = NumberFromEnvironment("WEFT_CHAOS_ALL", 0) != 0;
+  const int seed = NumberFromEnvironment("WEFT_CHAOS_SEED", getpid() & 0xffff);
+  std::printf("WEFT_CHAOS_SEED=%d\n", seed);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  const std::map<int64_t, std::string> alone = CurveOfOneHost();
+  Tally tally;
+  const double end_s = NowSeconds() + kCiFailpointSeconds;
+  for (size_t i = 0; all ? i < kFailpoints.size() : NowSeconds() < end_s; ++i) {
+    const std::string failpoint =
+        kFailpoints[all ? i : static_cast<size_t>(random()) % kFailpoints.size()];
+    const std::string token = bed_->shared() + "/token";
+    std::ofstream(token) << "once\n";
+    const std::string job = WriteJob(kFixed, OnThreeHosts("-o SendEnv=WEFT_FAILPOINT"));
+    Outcome outcome = {.starts = 0};
+    std::optional<Ended> ended;
+    do {
+      StartChaos(job, {absl::StrCat(kFailpointVariable, "=", failpoint, ":1:", token)});
+      ended = run_->Wait(90);
+    } while (++outcome.starts < kMaxStarts && (!ended || ended->exit_code != 0));
+    outcome.struck = !std::filesystem::exists(token);
+    std::string wrong;
+    if (!ended || ended->exit_code != 0) wrong = "not through:\n" + Words();
+    if (wrong.empty()) wrong = WrongLosses(alone);
+    if (wrong.empty()) wrong = WrongCheckpoints();
+    tally.Add("killed at " + failpoint, wrong, outcome);
+    EXPECT_EQ(wrong, "") << failpoint << ", seed " << seed;
+    bed_->ExpectNothingLeft();
+    std::filesystem::remove_all(folder());
+  }
+  tally.Print();
+  EXPECT_GT(tally.struck(), 0);
+}
+
+}  // namespace
+}  // namespace weft
