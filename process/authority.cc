@@ -33,7 +33,6 @@ namespace {
 
 constexpr int64_t kAuthorityDays = 3650;
 constexpr int64_t kDayS = 86400;
-constexpr int64_t kSkewS = kDayS;  // clocks of hosts differ, and are set back while a run goes on
 constexpr int kSerialBytes = 16;
 constexpr size_t kLongestName = 64;  // what a common name may have
 
@@ -99,7 +98,7 @@ Owned<X509> Blank(const std::string& name, absl::string_view unit, EVP_PKEY* key
   const auto* bytes = reinterpret_cast<const unsigned char*>(name.data());
   const bool made =
       X509_set_version(certificate.get(), X509_VERSION_3) == 1 && SetSerial(certificate.get()) &&
-      ASN1_TIME_set(X509_getm_notBefore(certificate.get()), now_s - kSkewS) != nullptr &&
+      ASN1_TIME_set(X509_getm_notBefore(certificate.get()), now_s - kClockSkewS) != nullptr &&
       ASN1_TIME_set(X509_getm_notAfter(certificate.get()), now_s + days * kDayS) != nullptr &&
       X509_set_pubkey(certificate.get(), key) == 1 &&
       X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_UTF8, bytes,

@@ -22,6 +22,10 @@ absl::string_view RoleName(BundleRole role);
 
 inline constexpr int64_t kBundleDays = 90;
 
+// Certificates hold from so long before they are made: clocks of hosts differ, and are set back
+// while a run goes on.
+inline constexpr int64_t kClockSkewS = 86400;
+
 class Authority {
  public:
   // Makes the folder with a new key. FailedPrecondition if something is there already.
@@ -29,9 +33,9 @@ class Authority {
   // NotFound if there is none; PermissionDenied if others may read its key.
   static absl::StatusOr<Authority> Open(const std::string& folder);
 
-  // The text of a new bundle, which holds from a day before `now_s`, so that a clock may be set
-  // back, for `days`. A server answers to "weftd" and `names`, an agent has exactly one name, its
-  // host's, and a person one, the user's. InvalidArgument for names that are none.
+  // The text of a new bundle, which holds from kClockSkewS before `now_s` for `days`. A server
+  // answers to "weftd" and `names`, an agent has exactly one name, its host's, and a person one,
+  // the user's. InvalidArgument for names that are none.
   absl::StatusOr<std::string> Issue(BundleRole role, const std::vector<std::string>& names,
                                     int64_t now_s, int64_t days = kBundleDays) const;
 

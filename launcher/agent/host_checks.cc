@@ -21,6 +21,7 @@
 #include "plan/search/describe.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/subnet.h"
+#include "process/authority.h"
 #include "process/folder_token.h"
 
 namespace weft {
@@ -85,11 +86,16 @@ Result JudgeClock(int64_t skew_ms) {
   const std::string found =
       absl::StrFormat("%.1f s %s the coordinator's", std::abs(static_cast<double>(skew_ms)) / 1000,
                       skew_ms < 0 ? "behind" : "ahead of");
-  if (std::abs(skew_ms) <= kMostSkewMs) {
+  constexpr int64_t kMostSkewMs = kClockSkewS * 1000 / 2;
+  if (std::abs(skew_ms) <= kNotedSkewMs) {
     return Well("clock", std::abs(skew_ms) < 1000 ? "as the coordinator's" : found);
   }
-  return Bad("clock", found, absl::StrCat("at most ", kMostSkewMs / 1000, " s are well"),
-             "set it by NTP (chrony, systemd-timesyncd): certificates and logs go by it");
+  const bool is_broken = std::abs(skew_ms) > kMostSkewMs;
+  return Bad("clock", found,
+             is_broken ? absl::StrCat("at most ", kMostSkewMs / 3600000, " h can be trained with")
+                       : absl::StrCat("at most ", kNotedSkewMs / 1000, " s are well"),
+             "set it by NTP (chrony, systemd-timesyncd): certificates and logs go by it",
+             is_broken ? Result::BROKEN : Result::NOTE);
 }
 
 Result JudgeRankMemory(std::optional<int64_t> available_bytes, int ranks, int64_t rank_bytes) {

@@ -15,9 +15,9 @@ namespace weft {
 
 proto::CheckResult JudgeDevices(BackendKind backend, int ranks, int cores, int gpus);
 
-// `skew_ms`: this host's clock less the coordinator's. Certificates are valid from an instant on,
-// and logs of several hosts are read side by side.
-inline constexpr int64_t kMostSkewMs = 5000;
+// `skew_ms`: this host's clock less the coordinator's. No lease and no deadline goes by it, but logs
+// of several hosts are read side by side; and half of what certificates allow for is too much.
+inline constexpr int64_t kNotedSkewMs = 5000;
 proto::CheckResult JudgeClock(int64_t skew_ms);
 
 // The plan's memory, which the ranks touch before their first step.

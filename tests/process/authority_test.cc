@@ -64,7 +64,7 @@ TEST_F(AuthorityFolder, IssuesBundlesForNinetyDays) {
   const CertificateFacts agent = FactsOf(Opened().Issue(BundleRole::kAgent, {"h2"}, kNowS).value());
   EXPECT_EQ(agent.name, "h2");
   EXPECT_THAT(agent.names, ElementsAre("h2"));
-  EXPECT_EQ(agent.begins_s, kNowS - 86400) << "the clock may be set back by a day";
+  EXPECT_EQ(agent.begins_s, kNowS - kClockSkewS) << "the clock may be set back by a day";
   EXPECT_EQ(agent.ends_s, kNowS + 90 * kDayS);
   const CertificateFacts server =
       FactsOf(Opened().Issue(BundleRole::kServer, {"10.78.0.11", "h1"}, kNowS).value());
