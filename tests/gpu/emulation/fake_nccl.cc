@@ -425,7 +425,7 @@ void Store(float value, ncclDataType_t type, char* to) {
   }
 }
 
-// Of the elements from `first` on; `to` has room for `count`.
+// Adds up `count` elements from `first` on into `to`.
 void Sum(const Work& work, ncclDataType_t type, size_t first, size_t count, void* to) {
   const size_t bytes = BytesOf(type);
   for (size_t i = 0; i < count; ++i) {

@@ -169,7 +169,7 @@ std::array<int64_t, 4> CallsFor(const Comms& comms, const CollectiveCall& collec
   return made;
 }
 
-// Of four ranks: one call each, or twelve messages in a group for each rank and, of an all-reduce,
+// Four ranks make one call each, or twelve messages in a group for each rank and, of an all-reduce,
 // the same back. The figures of bench/README.md.
 TEST(Nccl, AddsByItsOwnCallsUnlessInRankOrder) {
   using Calls = std::array<int64_t, 4>;
