@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr int kHostValuesAtOnce = 64;  // of a host reduction, per rank
-constexpr int64_t kMostStarted = 64;   // calls whose ends are told apart
+constexpr int64_t kMostStarted = 256;  // calls whose ends are told apart: a stage's buckets
 
 size_t IndexOf(GroupUse use) {
   return static_cast<size_t>(use);
