@@ -66,6 +66,7 @@ TimeHabits Weft() {
   TimeHabits habits;
   habits.fused_epilogues = true;
   habits.reduce_window = 0.9;
+  habits.gather_window = 0.9;
   habits.by_buckets = true;
   habits.gathers_keys = true;
   habits.casts_operands_to_fp8 = true;

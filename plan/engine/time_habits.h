@@ -54,7 +54,7 @@ struct TimeHabits {
   // ring under the attention of what has arrived (arXiv:2310.01889).
   bool gathers_keys = false;
   // Share of the last microbatch's backward pass behind which gradients are reduced, [0, 1]; and
-  // of the forward pass behind which parameters are gathered.
+  // of the next step's first forward pass behind which parameters are gathered.
   double reduce_window = 0;
   double gather_window = 0;
   // Compute that runs beside a communication loses this share of the time that both run: some

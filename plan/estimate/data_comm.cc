@@ -12,10 +12,9 @@ constexpr double kLastBucket = 0.02;
 
 // Collectives run beside compute where there is room for them: a GPU has units to spare, workers on
 // processors need a core that no worker computes on.
-double ReduceWindow(const Question& question, const Machine& machine, int world) {
+bool HasRoomBeside(const Question& question, const Machine& machine, int world) {
   const int workers = std::min(world, machine.slots_per_node);
-  const bool has_room = machine.gpu || question.cluster.cores_per_node > workers;
-  return has_room ? question.engine.time.reduce_window : 0;
+  return machine.gpu || question.cluster.cores_per_node > workers;
 }
 
 // Returns into how many collectives the engine cuts `bytes` of a stage.
@@ -52,10 +51,12 @@ double GatheredWeightBytes(const Question& question) {
 
 DataComm::DataComm(const Question& question, const Machine& machine, const Layout& layout,
                    int stage, const StageShare& share)
-    : habits_(&question.engine.time),
-      reduce_window_(ReduceWindow(question, machine, layout.world_size())),
-      last_share_(kLastBucket) {
+    : habits_(&question.engine.time), last_share_(kLastBucket) {
   const int world = layout.world_size();
+  if (HasRoomBeside(question, machine, world)) {
+    reduce_window_ = habits_->reduce_window;
+    gather_window_ = habits_->gather_window;
+  }
   const int owners = layout.zero_ranks();
   const Axis axis = {
       .question = question,
@@ -67,7 +68,8 @@ DataComm::DataComm(const Question& question, const Machine& machine, const Layou
       .data = GroupOf(machine, layout.data_group(), layout.tp, world),
       .shard = GroupOf(machine, owners, layout.tp, world),
       .across = GroupOf(machine, layout.data_group() / owners, layout.tp * owners, world)};
-  if (habits_->by_buckets && !question.adapters) {
+  const bool by_buckets = habits_->by_buckets && !question.adapters;
+  if (by_buckets) {
     TakeBuckets(axis, stage);
   } else {
     TakePool(axis);
@@ -79,6 +81,8 @@ DataComm::DataComm(const Question& question, const Machine& machine, const Layou
     (end.late ? late_s_ : beside_s_) += end.moves.reduce_s();
     gather_s_ += end.moves.gather_s;
   }
+  first_gather_s_ = kLastBucket * gather_s_;
+  if (by_buckets) first_gather_s_ = (embedding_.held ? embedding_.moves : block_).gather_s;
 }
 
 // 1F1B and what goes by it alternate after their warm-up. Of interleaved chunks that is left out.
@@ -188,6 +192,14 @@ double DataComm::Exposed(double comm_s, double window_s, double last_share) cons
   return comm_s - hidden_s + habits_->overlap_slowdown * hidden_s;
 }
 
+// The first pass of the next step waits for each bucket in turn: what it takes first has nothing to
+// hide behind, the others what is computed before them.
+double DataComm::ExposedGather(double gather_s, const ActionSeconds& passes) const {
+  const double hidden_s =
+      std::min(std::max(0.0, gather_s - first_gather_s_), gather_window_ * passes.forward_s);
+  return gather_s - hidden_s + habits_->overlap_slowdown * hidden_s;
+}
+
 // Each bucket hides behind a block: its weights come while the one before computes, its gradient
 // leaves while the next does. Embedding and head are gathered for the forward pass alone, in which
 // the head's gradient is made, too (worker/model/stage.cc).
@@ -260,7 +272,7 @@ double DataComm::EndSeconds(const Layout& layout, int stage, const ActionSeconds
       if (end.held && !ends_cut_) gather_s += end.moves.gather_s;
     }
   }
-  return end_s + Exposed(gather_s, habits_->gather_window * passes.forward_s, kLastBucket);
+  return end_s + ExposedGather(gather_s, passes);
 }
 
 // The exposed part of a communication grows with it. ZeRO 3 sums all that ZeRO 1 does, and, unless
@@ -268,8 +280,7 @@ double DataComm::EndSeconds(const Layout& layout, int stage, const ActionSeconds
 double DataComm::LeastEndSeconds(const Layout& layout, const ActionSeconds& passes) const {
   const double window_s = reduce_window_ * LastPassSeconds(layout, passes);
   const double sums_s = Exposed(beside_s_, window_s, last_share_);
-  const double gather_s =
-      Exposed(gather_s_, habits_->gather_window * passes.forward_s, kLastBucket);
+  const double gather_s = ExposedGather(gather_s_, passes);
   const double gathers_s = SplitsBackward(layout) ? 0 : (cut_ - kept_) * pass_gather_s_;
   return late_s_ +
          std::min(sums_s + gather_s, Exposed(beside_s_ + gathers_s, window_s, last_share_));

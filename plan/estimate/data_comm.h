@@ -33,7 +33,8 @@ class DataComm {
   // they may be more. 0 unless MovesInPasses.
   ActionSeconds PassWaits(const Layout& layout, int stage, const ActionSeconds& passes) const;
 
-  // After the last pass: the sums that it does not hide, and what is gathered after the update.
+  // After the last pass: the sums that it does not hide, and what is gathered after the update and
+  // the first forward pass of the next step does not hide.
   double EndSeconds(const Layout& layout, int stage, const ActionSeconds& passes) const;
 
   // At most that, at any stage of ZeRO from 1 on. REQUIRES: made for such a stage.
@@ -77,6 +78,8 @@ class DataComm {
   static double GatherSeconds(const Axis& axis, double parameters);
   static double ReduceSeconds(const Axis& axis, const PricedGroup& group, double bytes);
   double Exposed(double comm_s, double window_s, double last_share) const;
+  // The same of weights that are gathered after an update.
+  double ExposedGather(double gather_s, const ActionSeconds& passes) const;
   // Returns the waits of a microbatch; `last`: of the step's last one.
   ActionSeconds WaitsOfOne(const Layout& layout, const Turns& turns, const ActionSeconds& passes,
                            bool last) const;
@@ -88,6 +91,7 @@ class DataComm {
 
   const TimeHabits* habits_;
   double reduce_window_ = 0;  // share of passes behind which collectives run
+  double gather_window_ = 0;  // the same of the first forward pass, after an update
   double last_share_ = 0;     // of the sums of a step: what is left when the passes are over
   // Buckets of blocks, all alike: so many, so many of them that passes gather and scatter, and of
   // these so many that still lie in their place where a pass turns back where another ended.
@@ -99,6 +103,7 @@ class DataComm {
   End embedding_, head_;
   double beside_s_ = 0, late_s_ = 0;  // all sums that may run beside the last pass, and the others
   double gather_s_ = 0;               // of all weights, after the update
+  double first_gather_s_ = 0;         // of those that the next step takes first
 };
 
 }  // namespace weft

@@ -16,7 +16,9 @@ namespace weft {
 // A bucket's gradients are summed beside the passes that follow it: its kReduceGradients stands
 // right after the last pass that adds to it (WithReductions of plan/schedule/stage_buckets.h) and
 // starts inside that pass, as soon as the pass is through with the bucket. The sums are awaited
-// before anything reads them. A tied table that two stages hold is first summed over its copies.
+// before anything reads them. Weights that owners have updated are gathered, in the order in which
+// passes take them, beside the first passes of the next step, which wait for each. A tied table
+// that two stages hold is first summed over its copies.
 //
 // ZeRO 2 and 3 reduce a block's gradients inside its backward pass (under zb_h1 inside both
 // halves), ZeRO 3 gathers its weights inside each pass: these are part of the pass, as the block

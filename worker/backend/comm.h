@@ -2,9 +2,9 @@
 //
 // Contract, the same for MPI and NCCL: every call either completes or fails within the timeout of
 // CommOptions, or as soon as Interrupt() is called from another thread. Reductions add in rank
-// order of the group, so the same layout gives the same bits; NCCL adds f32 in its own order unless
-// CommOptions::rank_order. All ranks of a group make the same calls in the same order. Used by one
-// thread, but for Interrupt().
+// order of the group, so the same layout gives the same bits; NCCL adds in its own order unless
+// CommOptions::rank_order (AllReduce says how far off that is). All ranks of a group make the same
+// calls in the same order. Used by one thread, but for Interrupt().
 //
 // Calls block, but for Start, the one asynchronous form: a collective that moves while the device
 // computes and blocking calls go on. What is started runs one after the other in the order of
@@ -56,7 +56,11 @@ class Comm {
 
   // data = reduction over the group, everywhere. A group of one returns at once. kF32, kBf16, kF16
   // or kF64; 16-bit elements are accumulated in f32 and rounded once, to the nearest, ties to even;
-  // kF64, which is for a few totals, is added in rank order always.
+  // kF64, which is for a few totals, is added in rank order always. NCCL's own sums, unless
+  // CommOptions::rank_order, may be rounded after each of the n - 1 additions among n ranks: they
+  // are off by up to ((1 + u)^(n-1) - 1) times the sum of magnitudes, with a unit roundoff u of
+  // 2^-24 (f32), 2^-8 (bf16) or 2^-11 (f16). Higham, Accuracy and Stability, section 4.2. All ranks
+  // get the same bits even so.
   virtual BackendStatus AllReduce(int group, ReduceOp op, View data) = 0;
   // The two halves of it, in place. `data` is as many equal ranges of elements, one after the
   // other, as the group has ranks; range i belongs to the group's i-th rank. REQUIRES: the group's

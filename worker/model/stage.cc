@@ -332,14 +332,16 @@ absl::Status Stage::BackwardWeight(const Action& action) {
   return absl::OkStatus();
 }
 
-// Evaluation comes seldom, and under fp8 it has other products.
+// Evaluation comes seldom, and under fp8 it has other products. Waits for what moves beside passes
+// stay outside of graphs.
 bool Stage::IsStretch(const Action& action) const {
   if (pass_ == Pass::kEvaluation || layout_.tp > 1 || layout_.cp > 1) return false;
   const Sharding sharding = ShardingOf(layout_);
   if (sharding.weights || (sharding.gradients && action.op != Op::kForward)) return false;
   const std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
-  return std::none_of(blocks.begin(), blocks.end(),
-                      [&](const Block& block) { return StartsReduction(block.bucket()); });
+  return std::none_of(blocks.begin(), blocks.end(), [&](const Block& block) {
+    return StartsReduction(block.bucket()) || zero_.IsGathering(block.bucket());
+  });
 }
 
 absl::Status Stage::QueueBlocks(const Action& action, std::initializer_list<const void*> operands,

@@ -1,6 +1,7 @@
 #include "worker/state/zero.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/errors.h"
 
@@ -21,7 +22,8 @@ Zero::Zero(const Parameters& parameters, Device& device, RankGroups& groups)
       device_(device),
       groups_(groups),
       sharding_(ShardingOf(groups.layout())),
-      part_(groups.layout().grid().DataIndexOf(groups.rank()) % sharding_.parts) {}
+      part_(groups.layout().grid().DataIndexOf(groups.rank()) % sharding_.parts),
+      gathers_(parameters.buckets().size()) {}
 
 const BucketViews& Zero::Of(int bucket) const {
   return parameters_.buckets()[static_cast<size_t>(bucket)];
@@ -33,6 +35,7 @@ void Zero::Begin(absl::Span<const int> weights) {
 }
 
 absl::Status Zero::OpenWeights(int bucket) {
+  RETURN_IF_ERROR(groups_.Wait(std::exchange(gathers_[static_cast<size_t>(bucket)], 0)));
   if (!sharding_.weights) return absl::OkStatus();
   CHECK(!to_open_.empty() && to_open_.front() == bucket);
   to_open_.remove_prefix(1);
@@ -102,15 +105,21 @@ absl::Status Zero::AwaitReductions() {
   return groups_.Wait(newest_);
 }
 
-absl::Status Zero::GatherParameters(int bucket) {
+absl::Status Zero::StartGatherParameters(int bucket) {
   CHECK(!Of(bucket).sharding.weights);
-  return groups_.GatherOverShards(Of(bucket).weights);
+  return groups_.StartGatherOverShards(Of(bucket).weights, &gathers_[static_cast<size_t>(bucket)]);
+}
+
+absl::Status Zero::AwaitParameters() {
+  for (int64_t& ticket : gathers_) RETURN_IF_ERROR(groups_.Wait(std::exchange(ticket, 0)));
+  return absl::OkStatus();
 }
 
 absl::Status Zero::GatherAllParameters() {
   const auto count = static_cast<int>(parameters_.buckets().size());
   for (int bucket = 0; bucket < count; ++bucket) {
-    if (!Of(bucket).sharding.weights) RETURN_IF_ERROR(GatherParameters(bucket));
+    if (Of(bucket).sharding.weights) continue;
+    RETURN_IF_ERROR(groups_.GatherOverShards(Of(bucket).weights));
   }
   return absl::OkStatus();
 }

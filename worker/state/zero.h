@@ -6,12 +6,15 @@
 // What moves, moves beside the passes: a bucket's weights are gathered while the pass works on the
 // bucket before it, its gradients summed while the pass works on the next. A bucket is open until a
 // call for another bucket of its place (plan/shards/whole_places.h); weights that still lie there
-// are not gathered again within a pass of the schedule. Transfers between stages lie between calls:
+// are not gathered again within a pass of the schedule. What an update has made of weights that are
+// kept whole is gathered beside the next step's passes, each of which waits for the buckets that it
+// opens. Transfers between stages lie between calls:
 // what was begun before them goes on beside them. All ranks that share buckets are of one stage and
 // make the same calls in the same order. Used by the trainer's thread.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -34,7 +37,7 @@ class Zero {
   void Begin(absl::Span<const int> weights);
 
   // Around what a pass does with a bucket. Of one that is kept in parts:
-  absl::Status OpenWeights(int bucket);     // makes them whole
+  absl::Status OpenWeights(int bucket);     // makes them whole; of any bucket, waits for its gather
   absl::Status OpenGradients(int bucket);   // clears the whole
   absl::Status CloseGradients(int bucket);  // begins to sum them into owners' parts
 
@@ -43,8 +46,12 @@ class Zero {
   absl::Status StartReduction(int bucket);
   // Also waits for the sums that closing has begun.
   absl::Status AwaitReductions();
-  // All weights become what their owners hold.
-  absl::Status GatherParameters(int bucket);
+  // All weights begin to become what their owners hold; nobody touches them until they are opened.
+  absl::Status StartGatherParameters(int bucket);
+  // Waits for all of these that are not opened: before weights are read outside of passes.
+  absl::Status AwaitParameters();
+  // Whether opening the bucket waits for that.
+  bool IsGathering(int bucket) const { return gathers_[static_cast<size_t>(bucket)] != 0; }
   // Gathers all buckets whose weights are kept whole, after owners have set theirs.
   absl::Status GatherAllParameters();
 
@@ -73,7 +80,8 @@ class Zero {
   absl::Span<const int> to_open_;  // buckets whose weights will be opened, in order
   std::array<Gather, kWholePlaces> weights_;
   std::array<Scatter, kWholePlaces> gradients_;
-  int64_t newest_ = 0;  // ticket of the reduction that was started last
+  std::vector<int64_t> gathers_;  // tickets by bucket, after an update; 0: nothing to wait for
+  int64_t newest_ = 0;            // ticket of the reduction that was started last
 };
 
 }  // namespace weft

@@ -255,6 +255,7 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
     }
   }
   progress_.SetPhase(RankPhase::kTeardown);
+  RETURN_IF_ERROR(zero_->AwaitParameters());
   RETURN_IF_ERROR(groups_->Barrier());
   if (janitor_ != nullptr) janitor_->Finish(kCleanUpPatience);
   if (metrics_ != nullptr && !metrics_->Flush().ok()) Warn("the last lines of metrics are lost");
@@ -330,7 +331,7 @@ absl::Status Trainer::Do(const Action& action, const StepReport& report) {
     case Op::kUpdate:
       return Update(report);
     case Op::kGatherParameters:
-      return zero_->GatherParameters(action.bucket);
+      return zero_->StartGatherParameters(action.bucket);
     case Op::kForward:
     case Op::kBackward:
     case Op::kBackwardInput:
@@ -457,6 +458,7 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   Failpoint("save.begin");
   RETURN_IF_ERROR(groups_->Check("save"));
   progress_.SetPhase(RankPhase::kSave);
+  RETURN_IF_ERROR(zero_->AwaitParameters());
   const SaveId save{.number = ++saves_, .step = step};
   ASSIGN_OR_RETURN(
       const OwnShard own,

@@ -1,8 +1,9 @@
 // A libnccl.so.2 for hosts without devices: NCCL's entry points between processes or threads of one
 // host, over POSIX shared memory, as communicators that do not block: a call only notes what is to
 // be done, ncclCommGetAsyncError() moves it and says ncclInProgress until it is done. A stream is
-// then never ahead of its data, as the emulated device needs it. Sums are in rank order. On a lazy
-// stream (streams.h) a call is taken at once, and moves when the stream comes to it.
+// then never ahead of its data, as the emulated device needs it. Sums are in rank order, rounded to
+// their type after each rank, as a ring's are at each hop. On a lazy stream (streams.h) a call is
+// taken at once, and moves when the stream comes to it.
 // Communicators that share resources carry out their calls one after the other, as those of NCCL
 // do, which launches all of them behind one stream.
 //
@@ -21,6 +22,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -107,9 +109,10 @@ struct Plant {
   std::string fault;
 };
 
-std::mutex all_mutex;  // guards the four below
+std::mutex all_mutex;  // guards the five below
 auto* const live = new std::set<ncclComm_t>;
-auto* const calls = new std::map<int, int64_t>;  // by rank in the world
+auto* const calls = new std::map<int, int64_t>;            // by rank in the world
+auto* const entries = new std::map<std::string, int64_t>;  // by entry point
 Plant plant;
 int ids = 0;
 
@@ -388,16 +391,55 @@ std::shared_ptr<Work> EachToAll(ncclComm_t comm, const void* from, size_t part) 
   return work;
 }
 
-void Sum(const Work& work, size_t first, size_t count, float* to) {
-  for (size_t i = 0; i < count; ++i) {
-    float total = 0;
-    for (size_t rank = 0; rank < work.buffers.size(); ++rank) {
-      float value = 0;
-      std::memcpy(&value, work.buffers[rank].data() + (first + i) * sizeof(float), sizeof(float));
-      total = rank == 0 ? value : total + value;
-    }
-    to[i] = total;
+size_t BytesOf(ncclDataType_t type) {
+  if (type == ncclFloat32) return sizeof(float);
+  if (type == ncclBfloat16 || type == ncclFloat16) return sizeof(uint16_t);
+  if (type == ncclUint8) return 1;
+  Die("a type that is not played");
+}
+
+float Load(const char* from, ncclDataType_t type) {
+  if (type == ncclFloat16) {
+    _Float16 half = 0;
+    std::memcpy(&half, from, sizeof(half));
+    return static_cast<float>(half);
   }
+  uint32_t bits = 0;  // of bf16: the upper half of f32's
+  char* const to = reinterpret_cast<char*>(&bits);
+  std::memcpy(type == ncclFloat32 ? to : to + sizeof(uint16_t), from, BytesOf(type));
+  return std::bit_cast<float>(bits);
+}
+
+// Rounds to nearest, ties to even.
+void Store(float value, ncclDataType_t type, char* to) {
+  if (type == ncclFloat32) {
+    std::memcpy(to, &value, sizeof(value));
+  } else if (type == ncclFloat16) {
+    const auto half = static_cast<_Float16>(value);
+    std::memcpy(to, &half, sizeof(half));
+  } else {
+    uint32_t bits = std::bit_cast<uint32_t>(value);
+    bits = value == value ? bits + 0x7fff + (bits >> 16 & 1) : bits | 0x400000;
+    const auto upper = static_cast<uint16_t>(bits >> 16);
+    std::memcpy(to, &upper, sizeof(upper));
+  }
+}
+
+// Adds up `count` elements from `first` on into `to`.
+void Sum(const Work& work, ncclDataType_t type, size_t first, size_t count, void* to) {
+  const size_t bytes = BytesOf(type);
+  for (size_t i = 0; i < count; ++i) {
+    char* const total = static_cast<char*>(to) + i * bytes;
+    for (size_t rank = 0; rank < work.buffers.size(); ++rank) {
+      const float value = Load(work.buffers[rank].data() + (first + i) * bytes, type);
+      Store(rank == 0 ? value : Load(total, type) + value, type, total);
+    }
+  }
+}
+
+void Count(const char* entry) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  ++(*entries)[entry];
 }
 
 // These are this thread's, between ncclGroupStart and its end.
@@ -437,6 +479,11 @@ bool WeftFakeNcclKeepsOrder() {
 int WeftFakeNcclOpen() {
   const std::lock_guard<std::mutex> lock(all_mutex);
   return static_cast<int>(live->size());
+}
+
+int64_t WeftFakeNcclCalls(const char* entry) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  return (*entries)[entry];
 }
 
 int WeftFakeNcclIds() {
@@ -531,26 +578,29 @@ const char* ncclGetLastError(ncclComm_t /*comm*/) {
   return "planted";
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t /*type*/,
-                           ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
-  auto work = EachToAll(comm, from, count * sizeof(float));
-  work->finish = [work = work.get(), count, to] { Sum(*work, 0, count, static_cast<float*>(to)); };
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  Count("ncclAllReduce");
+  if (op != ncclSum || type == ncclUint8) return ncclInvalidArgument;
+  auto work = EachToAll(comm, from, count * BytesOf(type));
+  work->finish = [work = work.get(), type, count, to] { Sum(*work, type, 0, count, to); };
   return Begin(comm, std::move(work), stream);
 }
 
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t part, ncclDataType_t /*type*/,
-                               ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
-  auto work = EachToAll(comm, from, part * sizeof(float) * static_cast<size_t>(comm->size));
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t part, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  Count("ncclReduceScatter");
+  if (op != ncclSum || type == ncclUint8) return ncclInvalidArgument;
+  auto work = EachToAll(comm, from, part * BytesOf(type) * static_cast<size_t>(comm->size));
   const size_t first = part * static_cast<size_t>(comm->rank);
-  work->finish = [work = work.get(), first, part, to] {
-    Sum(*work, first, part, static_cast<float*>(to));
-  };
+  work->finish = [work = work.get(), type, first, part, to] { Sum(*work, type, first, part, to); };
   return Begin(comm, std::move(work), stream);
 }
 
 ncclResult_t ncclAllGather(const void* from, void* to, size_t part, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
-  const size_t bytes = part * (type == ncclFloat32 ? sizeof(float) : 1);
+  Count("ncclAllGather");
+  const size_t bytes = part * BytesOf(type);
   auto work = EachToAll(comm, from, bytes);
   work->finish = [work = work.get(), bytes, to] {
     for (size_t i = 0; i < work->buffers.size(); ++i) {
@@ -562,12 +612,14 @@ ncclResult_t ncclAllGather(const void* from, void* to, size_t part, ncclDataType
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t /*type*/, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
+  Count("ncclSend");
   char* const bytes = static_cast<char*>(const_cast<void*>(data));
   return Post({true, peer, bytes, count}, comm, stream);
 }
 
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t /*type*/, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+  Count("ncclRecv");
   return Post({false, peer, static_cast<char*>(data), count}, comm, stream);
 }
 
@@ -578,6 +630,7 @@ ncclResult_t ncclGroupStart() {
 
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || group_comm == nullptr) return ncclSuccess;
+  Count("ncclGroupEnd");
   auto work = std::make_shared<Work>();
   work->messages = std::exchange(group_messages, {});
   return Begin(std::exchange(group_comm, nullptr), std::move(work), group_stream);

@@ -1,5 +1,5 @@
 // The stand-in for NCCL (fake_nccl.cc, a libnccl.so.2) offers this beside NCCL's own entry points:
-// faults on demand. Found with dlsym, as it is loaded.
+// faults on demand, and counts. Found with dlsym, as it is loaded.
 #pragma once
 #include <cstdint>
 
@@ -22,6 +22,9 @@ void WeftFakeNcclPlant(int rank, int64_t call, const char* fault);
 bool WeftFakeNcclKeepsOrder();
 // Communicators that were made in this process and neither destroyed nor aborted.
 int WeftFakeNcclOpen();
+// Calls in this process of an entry point that moves data, over all ranks ("ncclAllReduce"); of
+// "ncclGroupEnd" those that end a group of transfers.
+int64_t WeftFakeNcclCalls(const char* entry);
 // Ids that were made in this process.
 int WeftFakeNcclIds();
 // Sets of resources that these hold: those that share count as one.

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -126,21 +127,79 @@ TEST(Nccl, StartsNothingInAGroupThatWasMadeForBlockingCalls) {
   EXPECT_TRUE(comms[0]->Barrier(group).ok()) << "nothing is broken by it";
 }
 
+View SixteenBits(std::vector<uint16_t>& values, DType dtype) {
+  return {values.data(), 1, static_cast<int64_t>(values.size()), dtype};
+}
+
+constexpr ThreadCommOptions kInRankOrder = {.comm = {.timeout_ms = 20000, .rank_order = true}};
+
 // 256 and 69 halves: 290.5, which is 290 in eight bits; rounded after 64 ranks too, it is 292.
-TEST(Nccl, RoundsSixteenBitSumsOfAnyNumberOfRanksOnce) {
-  OnAllRanks(MakeThreadComms(70), [](Comm& comm) {
+TEST(Nccl, RoundsSixteenBitSumsOfAnyNumberOfRanksOnceInRankOrder) {
+  OnAllRanks(MakeThreadComms(70, kInRankOrder), [](Comm& comm) {
     const int group = World(comm, GroupUse::kBlocking);
     const uint16_t own = comm.rank() == 0 ? 0x4380 : 0x3f00;
     std::vector<uint16_t> sum(1000, own);
     std::vector<uint16_t> part(70 * 8, own);
-    const auto view = [](std::vector<uint16_t>& values) {
-      return View{values.data(), 1, static_cast<int64_t>(values.size()), DType::kBf16};
-    };
-    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, view(sum)).ok());
+    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, SixteenBits(sum, DType::kBf16)).ok());
     EXPECT_THAT(sum, Each(0x4391));
-    ASSERT_TRUE(comm.ReduceScatter(group, ReduceOp::kSum, view(part)).ok());
+    ASSERT_TRUE(comm.ReduceScatter(group, ReduceOp::kSum, SixteenBits(part, DType::kBf16)).ok());
     const auto first = part.begin() + 8 * comm.rank();
     EXPECT_THAT(std::vector<uint16_t>(first, first + 8), Each(0x4391));
+  });
+}
+
+// The calls into NCCL of all ranks for one call of each: {all-reduces, reduce-scatters, messages,
+// groups of messages}.
+std::array<int64_t, 4> CallsFor(const Comms& comms, const CollectiveCall& collective) {
+  constexpr const char* kEntries[] = {"ncclAllReduce", "ncclReduceScatter", "ncclSend",
+                                      "ncclGroupEnd"};
+  const auto counted = Fake<decltype(WeftFakeNcclCalls)>("WeftFakeNcclCalls");
+  std::array<int64_t, 4> made = {};
+  for (size_t i = 0; i < made.size(); ++i) made[i] = -counted(kEntries[i]);
+  OnAllRanks(comms, [&](Comm& comm) {
+    std::vector<float> values(128 * static_cast<size_t>(comm.world_size()), 1);
+    View data = Row(values);
+    data.dtype = collective.data.dtype;
+    const BackendStatus s = collective.kind == CollectiveKind::kAllReduce
+                                ? comm.AllReduce(collective.group, collective.op, data)
+                                : comm.ReduceScatter(collective.group, collective.op, data);
+    EXPECT_TRUE(s.ok()) << s.text;
+  });
+  for (size_t i = 0; i < made.size(); ++i) made[i] += counted(kEntries[i]);
+  return made;
+}
+
+// Four ranks make one call each, or twelve messages in a group for each rank and, of an all-reduce,
+// the same back. The figures of bench/README.md.
+TEST(Nccl, AddsByItsOwnCallsUnlessInRankOrder) {
+  using Calls = std::array<int64_t, 4>;
+  constexpr CollectiveKind kAllReduces = CollectiveKind::kAllReduce;
+  constexpr CollectiveKind kScatters = CollectiveKind::kReduceScatter;
+  for (const bool rank_order : {false, true}) {
+    const Comms comms =
+        MakeThreadComms(4, {.comm = {.timeout_ms = 20000, .rank_order = rank_order}});
+    OnAllRanks(comms, [](Comm& comm) { World(comm, GroupUse::kBlocking); });
+    const Calls reduces = rank_order ? Calls{0, 0, 24, 8} : Calls{4, 0, 0, 0};
+    const Calls scatters = rank_order ? Calls{0, 0, 12, 4} : Calls{0, 4, 0, 0};
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+      SCOPED_TRACE(static_cast<int>(dtype));
+      const View data = {.data = nullptr, .rows = 1, .cols = 0, .dtype = dtype};
+      EXPECT_EQ(CallsFor(comms, {kAllReduces, 0, ReduceOp::kSum, data}), reduces);
+      EXPECT_EQ(CallsFor(comms, {kScatters, 0, ReduceOp::kSum, data}), scatters);
+      EXPECT_EQ(CallsFor(comms, {kAllReduces, 0, ReduceOp::kMax, data}), (Calls{0, 0, 24, 8}));
+      EXPECT_EQ(CallsFor(comms, {kScatters, 0, ReduceOp::kMax, data}), (Calls{0, 0, 12, 4}));
+    }
+  }
+}
+
+// As bf16 these bits are 2, 2^-7 and 2^-15, which add up to others.
+TEST(Nccl, AddsHalvesAsHalves) {
+  OnAllRanks(MakeThreadComms(3), [](Comm& comm) {
+    const int group = World(comm, GroupUse::kBlocking);
+    constexpr uint16_t kTerms[] = {0x4000, 0x3c00, 0x3800};  // 2, 1, 0.5
+    std::vector<uint16_t> sum(30, kTerms[comm.rank()]);
+    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, SixteenBits(sum, DType::kF16)).ok());
+    EXPECT_THAT(sum, Each(0x4300));  // 3.5
   });
 }
 
@@ -191,22 +250,21 @@ TEST(NcclStart, RunsCallsOfAllKindsInTheirOrder) {
 // Sums in rank order have the bits of the others here, where NCCL's are in rank order too; what
 // differs is the way.
 TEST(NcclRankOrder, TakesTheOtherWayToTheSameSums) {
-  OnAllRanks(MakeThreadComms(3, {.comm = {.timeout_ms = 20000, .rank_order = true}}),
-             [](Comm& comm) {
-               EXPECT_STREQ(comm.description(), "NCCL 2.28.9, sums in rank order: a test");
-               const int group = World(comm);
-               for (const int count : {1, 65, 100'003}) {
-                 std::vector<float> values(static_cast<size_t>(count));
-                 const auto value = [](int rank, size_t i) {
-                   return static_cast<float>(i % 13 + 1) / static_cast<float>(3 + rank * rank);
-                 };
-                 for (size_t i = 0; i < values.size(); ++i) values[i] = value(comm.rank(), i);
-                 ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, Row(values)).ok());
-                 for (size_t i = 0; i < values.size(); ++i) {
-                   ASSERT_EQ(values[i], value(0, i) + value(1, i) + value(2, i)) << i;
-                 }
-               }
-             });
+  OnAllRanks(MakeThreadComms(3, kInRankOrder), [](Comm& comm) {
+    EXPECT_STREQ(comm.description(), "NCCL 2.28.9, sums in rank order: a test");
+    const int group = World(comm);
+    for (const int count : {1, 65, 100'003}) {
+      std::vector<float> values(static_cast<size_t>(count));
+      const auto value = [](int rank, size_t i) {
+        return static_cast<float>(i % 13 + 1) / static_cast<float>(3 + rank * rank);
+      };
+      for (size_t i = 0; i < values.size(); ++i) values[i] = value(comm.rank(), i);
+      ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, Row(values)).ok());
+      for (size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(values[i], value(0, i) + value(1, i) + value(2, i)) << i;
+      }
+    }
+  });
 }
 
 // Queued and never done: nobody waits for it on the host, the watch sees it.

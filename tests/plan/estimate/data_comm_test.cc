@@ -205,6 +205,32 @@ TEST(DataComm, EndsOfTheNetworkAreGatheredOncePerMicrobatch) {
 
 // Groups of two that each hold all shards: a shard is summed over the groups once in a step,
 // however many microbatches there are; by engines that do not keep the sum apart, in each.
+// The first bucket, the embedding's, is waited for; ZeRO 3 gathers within passes.
+TEST(DataComm, WeightsOfAnUpdateComeBesideTheNextForwardPass) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  job.cluster.intra_node.bytes_per_s = 1;
+  Question question = Asked(job);
+  question.cluster.device.backend = BackendKind::kCuda;
+  Layout layout = {
+      .dp = 4, .zero_stage = 1, .micro_batch_size = 2, .gradient_accumulation_steps = 2};
+  const auto saved_s = [&](double forward_s) {
+    const DataComm comm(question, MachineOf(question), layout, 0, StageShare(question, layout, 0));
+    return comm.EndSeconds(layout, 0, {.forward_s = 0, .backward_s = 0}) -
+           comm.EndSeconds(layout, 0, {.forward_s = forward_s, .backward_s = 0});
+  };
+  const double blocks_s = 0.75 * 4 * 6 * BlockParameters(question, layout).all();
+  const double kept = (1 - question.engine.time.overlap_slowdown);
+  EXPECT_NEAR(saved_s(1000), kept * 0.9 * 1000, 1e-3);
+  EXPECT_NEAR(saved_s(9 * blocks_s), kept * blocks_s, 1e-6 * blocks_s);
+  layout.zero_stage = 3;
+  EXPECT_EQ(saved_s(9 * blocks_s), 0);
+  layout.zero_stage = 1;
+  question.cluster.device.backend = BackendKind::kCpu;
+  question.cluster.cores_per_node = 1;
+  EXPECT_EQ(saved_s(9 * blocks_s), 0) << "no core to spare";
+}
+
 TEST(DataComm, ReplicasOfAShardAreSummedOncePerStep) {
   Question question = Asked(SampleJob());
   question.cluster = FreeCluster();

@@ -147,13 +147,22 @@ TEST(AllGather, TakesBytesOfAnyType) {
   });
 }
 
+constexpr ThreadCommOptions kInRankOrder = {.comm = {.timeout_ms = 20000, .rank_order = true}};
+
+float FloatOf(uint16_t bf16_bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16_bits) << 16);
+}
 uint16_t Bf16Bits(float value) {  // of a value that bf16 holds exactly
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
 }
 
+View Bf16Row(std::vector<uint16_t>& bits) {
+  return {bits.data(), 1, static_cast<int64_t>(bits.size()), DType::kBf16};
+}
+
 // 256 + 1 is a tie in bf16, whose neighbours are 2 apart there: rounding after each addition would
 // stay at 256 (ties go to even) and lose all three ones.
-TEST(Bf16Reductions, AccumulateInF32AndRoundOnceToNearestEven) {
+TEST(Bf16Reductions, InRankOrderAccumulateInF32AndRoundOnceToNearestEven) {
   struct Case {
     float terms[4];
     float sum;
@@ -166,7 +175,7 @@ TEST(Bf16Reductions, AccumulateInF32AndRoundOnceToNearestEven) {
                         {{1, 2, 3, 4}, 10},         {{infinity, 1, 2, 3}, infinity}};
   constexpr size_t kRepeat = 1000;  // past the small path
   for (const size_t repeat : {size_t{1}, kRepeat}) {
-    OnAllRanks(MakeThreadComms(4), [&](Comm& comm) {
+    OnAllRanks(MakeThreadComms(4, kInRankOrder), [&](Comm& comm) {
       const int group = World(comm);
       const size_t count = std::size(cases) * repeat;
       std::vector<uint16_t> values(count);
@@ -174,19 +183,49 @@ TEST(Bf16Reductions, AccumulateInF32AndRoundOnceToNearestEven) {
         values[i] = Bf16Bits(cases[i % std::size(cases)].terms[comm.rank()]);
       }
       std::vector<uint16_t> scattered = values;
-      const auto row = [](std::vector<uint16_t>& bits) {
-        return View{bits.data(), 1, static_cast<int64_t>(bits.size()), DType::kBf16};
-      };
-      ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, row(values)).ok());
+      ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, Bf16Row(values)).ok());
       for (size_t i = 0; i < count; ++i) {
         ASSERT_EQ(values[i], Bf16Bits(cases[i % std::size(cases)].sum)) << i;
       }
       scattered.resize(count / 4 * 4);
-      ASSERT_TRUE(comm.ReduceScatter(group, ReduceOp::kSum, row(scattered)).ok());
+      ASSERT_TRUE(comm.ReduceScatter(group, ReduceOp::kSum, Bf16Row(scattered)).ok());
       const size_t part = scattered.size() / 4;
       const size_t own = static_cast<size_t>(comm.rank()) * part;
       for (size_t i = own; i < own + part; ++i) ASSERT_EQ(scattered[i], values[i]) << i;
     });
+  }
+}
+
+// In whatever order, the bound of comm.h.
+TEST(Bf16Reductions, OfAnyBackendAreWithinARoundingForEachAdditionAndTheSameOnAllRanks) {
+  constexpr int kWorld = 5;
+  constexpr size_t kCount = kWorld * 1001;
+  const auto term = [](int rank, size_t i) {
+    return FloatOf(Bf16Bits(Value(rank, static_cast<int64_t>(i))));
+  };
+  const double share = std::pow(1 + 0x1p-8, kWorld - 1) - 1;
+  std::vector<std::vector<uint16_t>> sums(kWorld, std::vector<uint16_t>(kCount));
+  std::vector<std::vector<uint16_t>> parts = sums;
+  OnAllRanks(MakeThreadComms(kWorld), [&](Comm& comm) {
+    const int group = World(comm);
+    std::vector<uint16_t>& sum = sums[static_cast<size_t>(comm.rank())];
+    for (size_t i = 0; i < kCount; ++i) sum[i] = Bf16Bits(term(comm.rank(), i));
+    std::vector<uint16_t>& part = parts[static_cast<size_t>(comm.rank())];
+    part = sum;
+    ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, Bf16Row(sum)).ok());
+    ASSERT_TRUE(comm.ReduceScatter(group, ReduceOp::kSum, Bf16Row(part)).ok());
+  });
+  for (size_t i = 0; i < kCount; ++i) {
+    double exact = 0;
+    double magnitudes = 0;
+    for (int rank = 0; rank < kWorld; ++rank) {
+      exact += term(rank, i);
+      magnitudes += std::abs(term(rank, i));
+    }
+    const double bound = share * magnitudes;
+    ASSERT_NEAR(FloatOf(sums[0][i]), exact, bound) << i;
+    ASSERT_NEAR(FloatOf(parts[i / (kCount / kWorld)][i]), exact, bound) << i;
+    for (const auto& sum : sums) ASSERT_EQ(sum[i], sums[0][i]) << i;
   }
 }
 

@@ -73,10 +73,10 @@ class LoggingComm final : public PassingComm {
   Log& log_;
 };
 
-std::vector<Moved> MovedInOneStep(int zero_stage, int64_t micro_batch_size) {
+std::vector<Moved> MovedInSteps(int64_t steps, int zero_stage, int64_t micro_batch_size) {
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
-  job.training.steps = 1;
+  job.training.steps = steps;
   job.checkpoint.interval = 0;
   Layout layout = MakeLayout(2, 1, 1, ScheduleKind::kOneForwardOneBackward, micro_batch_size, job);
   layout.zero_stage = zero_stage;
@@ -100,8 +100,9 @@ std::vector<Moved> MovedInOneStep(int zero_stage, int64_t micro_batch_size) {
 // Five buckets; the embedding's, which is the head's as well, is complete last.
 TEST(Overlap, GradientsAreSummedBesideTheRestOfTheLastBackwardPass) {
   for (const int zero_stage : {0, 1}) {
-    const std::vector<Moved> moved = MovedInOneStep(zero_stage, 2);
-    ASSERT_EQ(moved.size(), 5U);
+    std::vector<Moved> moved = MovedInSteps(1, zero_stage, 2);
+    ASSERT_EQ(moved.size(), zero_stage == 0 ? 5U : 5U + 5U) << "and the gathers after the update";
+    moved.resize(5);
     for (size_t i = 0; i < moved.size(); ++i) {
       EXPECT_EQ(moved[i].kind,
                 zero_stage == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter);
@@ -111,10 +112,28 @@ TEST(Overlap, GradientsAreSummedBesideTheRestOfTheLastBackwardPass) {
   }
 }
 
+// Five buckets: the table, which is looked up first, then the blocks.
+TEST(Overlap, ZeroOneGathersWeightsBesideTheNextStepsForwardPass) {
+  std::vector<Moved> gathers;
+  for (const Moved& each : MovedInSteps(2, 1, 2)) {
+    if (each.kind == CollectiveKind::kAllGather) gathers.push_back(each);
+  }
+  ASSERT_EQ(gathers.size(), 2 * 5U);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(gathers[i].work_at_start, gathers[0].work_at_start) << "right after the update";
+    EXPECT_EQ(gathers[5 + i].work_at_wait, gathers[5 + i].work_at_start) << "there is no next step";
+  }
+  EXPECT_EQ(gathers[0].work_at_wait, gathers[0].work_at_start);
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_GT(gathers[i].work_at_wait, gathers[i - 1].work_at_wait) << i;
+  }
+}
+
 TEST(Overlap, ZeroTwoSumsABucketBesideTheNextOne) {
-  const std::vector<Moved> moved = MovedInOneStep(2, 2);
-  ASSERT_EQ(moved.size(), 2 * 4U + 1) << "of each microbatch: four blocks; last the table, whole";
-  for (size_t i = 0; i + 1 < moved.size(); ++i) {
+  const std::vector<Moved> moved = MovedInSteps(1, 2, 2);
+  ASSERT_EQ(moved.size(), 2 * 4U + 1 + 5)
+      << "of each microbatch: four blocks; last the table, whole; all weights after the update";
+  for (size_t i = 0; i < 2 * 4U; ++i) {
     EXPECT_GT(moved[i].work_at_wait, moved[i].work_at_start) << i;
   }
 }
@@ -122,13 +141,13 @@ TEST(Overlap, ZeroTwoSumsABucketBesideTheNextOne) {
 // The table is whole, so the first block's weights come beside the look-ups in it. The last two
 // blocks of a forward pass, with which the backward pass begins, lie where they were.
 TEST(Overlap, ZeroThreeGathersTheNextBucketBesideTheOneInWork) {
-  const std::vector<Moved> moved = MovedInOneStep(3, 4);
+  const std::vector<Moved> moved = MovedInSteps(1, 3, 4);
   std::vector<Moved> gathers;
   for (const Moved& each : moved) {
     if (each.kind == CollectiveKind::kAllGather) gathers.push_back(each);
   }
-  ASSERT_EQ(gathers.size(), 4U + 2U);
-  for (size_t i = 0; i < gathers.size(); ++i) {
+  ASSERT_EQ(gathers.size(), 4U + 2U + 1U) << "last the table, after the update";
+  for (size_t i = 0; i < 4U + 2U; ++i) {
     EXPECT_GT(gathers[i].work_at_wait, gathers[i].work_at_start) << i;
   }
 }

@@ -23,7 +23,7 @@ enum ncclResult_t {
   ncclInProgress = 7,
 };
 enum ncclRedOp_t { ncclSum = 0 };
-enum ncclDataType_t { ncclUint8 = 1, ncclFloat32 = 7 };
+enum ncclDataType_t { ncclUint8 = 1, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 };
 struct ncclConfig_t {
   size_t size;
   int blocking;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr int kHostValuesAtOnce = 64;  // of a host reduction, per rank
-constexpr int64_t kMostStarted = 64;   // calls whose ends are told apart
+constexpr int64_t kMostStarted = 256;  // calls whose ends are told apart: a stage's buckets
 
 size_t IndexOf(GroupUse use) {
   return static_cast<size_t>(use);
@@ -49,6 +49,13 @@ ncclConfig_t Config() {
   config.blocking = 0;
   config.splitShare = 1;  // that of a world says whether what is split from it shares
   return config;
+}
+
+// NCCL's name of what its own sums take; false for kF64, whose totals are added in rank order.
+bool SumTypeOf(DType dtype, ncclDataType_t* type) {
+  if (dtype == DType::kF64) return false;
+  *type = dtype == DType::kBf16 ? ncclBfloat16 : dtype == DType::kF16 ? ncclFloat16 : ncclFloat32;
+  return true;
 }
 
 // All ranks of a world but `rank`.
@@ -336,22 +343,23 @@ class NcclComm final : public Comm {
     }
     const bool scatters = collective.kind == CollectiveKind::kReduceScatter;
     if (data.dtype == DType::kF64 && !scatters) return AddUp(call, lane, collective.op, data);
-    if (rank_order_ || collective.op != ReduceOp::kSum || data.dtype != DType::kF32) {
+    ncclDataType_t type = ncclFloat32;
+    if (rank_order_ || collective.op != ReduceOp::kSum || !SumTypeOf(data.dtype, &type)) {
       return scatters ? ReduceScatterByRank(call, lane, collective.op, data)
                       : AllReduceByRank(call, lane, collective.op, data);
     }
     ncclComm_t comm = GroupOf(call.group).comm;
-    auto* const values = static_cast<float*>(data.data);
+    auto* const values = static_cast<char*>(data.data);
     const auto count = static_cast<size_t>(data.elements());
     if (!scatters) {
       return Enter(call, [&] {
-        return nccl_.all_reduce(values, values, count, ncclFloat32, ncclSum, comm, lane.stream);
+        return nccl_.all_reduce(values, values, count, type, ncclSum, comm, lane.stream);
       });
     }
     const size_t part = count / static_cast<size_t>(ranks.size());
-    float* const own = values + part * static_cast<size_t>(ranks.position);
+    char* const own = values + data.bytes() / ranks.size() * ranks.position;
     return Enter(call, [&] {
-      return nccl_.reduce_scatter(values, own, part, ncclFloat32, ncclSum, comm, lane.stream);
+      return nccl_.reduce_scatter(values, own, part, type, ncclSum, comm, lane.stream);
     });
   }
 

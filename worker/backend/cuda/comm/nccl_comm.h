@@ -6,9 +6,10 @@
 // A call is queued on the device's stream and returns when NCCL has taken it; NcclWatch sees that
 // it ends. What a rank reads afterwards on the host (AllReduceHost, Barrier) has passed all of it.
 //
-// Sums of f32 are NCCL's own, in an order of its choice, unless the order of ranks is asked for;
-// everything else is exchanged slice by slice and combined in rank order, so that 16-bit elements
-// are rounded once and a not-a-number stays: the CPU backend's results to the bit.
+// Sums of f32 and of 16-bit elements are NCCL's own, one call each, in an order of its choice and
+// rounded at its hops, unless the order of ranks is asked for (CommOptions::rank_order). Then, and
+// for maxima and f64 always, slices are exchanged and combined in rank order, so that 16-bit
+// elements are rounded once: the CPU backend's results to the bit.
 #pragma once
 #include <memory>
 
