@@ -36,8 +36,8 @@ namespace {
 constexpr int kMaxStarts = 100;  // a person who kills them for ever is not waited for
 constexpr int64_t kFirstPauseMs = 100;
 constexpr int64_t kLongestPauseMs = 30000;
-// So long weftd may not hear an agent that was up, where its starter should end with it: ssh gives a
-// link up after 45 s. Each start in vain may take longer than the one before.
+// So long weftd may not hear an agent that was up, where its starter should end with it: ssh gives
+// a link up after 45 s. Each start in vain may take longer than the one before.
 constexpr int64_t kAwayPatienceMs = 30000;
 constexpr int64_t kLeastAwayPatienceMs = 2000;  // an agent dials again within 100 ms
 constexpr int kLongestAwayTimes = 10;
