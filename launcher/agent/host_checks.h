@@ -15,8 +15,8 @@ namespace weft {
 
 proto::CheckResult JudgeDevices(BackendKind backend, int ranks, int cores, int gpus);
 
-// `skew_ms`: this host's clock less the coordinator's. No lease and no deadline goes by it, but logs
-// of several hosts are read side by side; and half of what certificates allow for is too much.
+// `skew_ms`: this host's clock less the coordinator's. No lease and no deadline goes by it, but
+// logs of several hosts are read side by side; and half of what certificates allow for is too much.
 inline constexpr int64_t kNotedSkewMs = 5000;
 proto::CheckResult JudgeClock(int64_t skew_ms);
 
