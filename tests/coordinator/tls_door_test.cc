@@ -201,7 +201,8 @@ TEST_F(TlsDoorTest, TellsNobodyElseAByte) {
       {"one that has ended",
        {.bundle = authority_->Issue(BundleRole::kAgent, {"h2"}, now_s_ - 91 * kDayS).value()}},
       {"one that begins tomorrow",
-       {.bundle = authority_->Issue(BundleRole::kAgent, {"h2"}, now_s_ + kDayS).value()}},
+       {.bundle =
+            authority_->Issue(BundleRole::kAgent, {"h2"}, now_s_ + kDayS + kClockSkewS).value()}},
       {"a revoked one", {.bundle = revoked}},
       {"a server's", {.bundle = authority_->Issue(BundleRole::kServer, {}, now_s_).value()}},
       {"TLS 1.1", {.bundle = AgentBundle(), .newest_version = TLS1_1_VERSION}},

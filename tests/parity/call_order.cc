@@ -87,6 +87,11 @@ class World {
       if (!runner.started.empty()) stuck_.push_back(Text(rank, TextOf(*runner.started.front())));
     }
     findings_.insert(findings_.end(), stuck_.begin(), stuck_.end());
+    for (size_t rank = 0; findings_.empty() && rank < runners_.size(); ++rank) {
+      if (runners_[rank].unwaited.empty()) continue;
+      findings_.push_back(absl::StrCat("rank ", rank, " has not waited for ",
+                                       TextOf(*runners_[rank].unwaited.front()), " at its end"));
+    }
     return std::move(findings_);
   }
 

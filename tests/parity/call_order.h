@@ -63,7 +63,8 @@ class RecordingComm final : public Comm {
 
 // Carries all calls out by the contract of worker/backend/comm.h: what is started runs beside the
 // rest, in its order. Returns what is wrong, nothing if all is well: "rank 0 and rank 1 disagree:
-// ...", "rank 2 waits for ever: ...", "rank 0 has not waited for ... before ...".
+// ...", "rank 2 waits for ever: ...", "rank 0 has not waited for ... before ...", or
+// "... at its end".
 std::vector<std::string> Replay(const std::vector<RecordedCalls>& by_rank);
 
 }  // namespace weft

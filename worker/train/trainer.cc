@@ -254,8 +254,8 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
       RETURN_IF_ERROR(Save(step).status());
     }
   }
+  RETURN_IF_ERROR(zero_->AwaitParameters());  // still the step's, and of its budget
   progress_.SetPhase(RankPhase::kTeardown);
-  RETURN_IF_ERROR(zero_->AwaitParameters());
   RETURN_IF_ERROR(groups_->Barrier());
   if (janitor_ != nullptr) janitor_->Finish(kCleanUpPatience);
   if (metrics_ != nullptr && !metrics_->Flush().ok()) Warn("the last lines of metrics are lost");
@@ -457,8 +457,8 @@ absl::StatusOr<double> Trainer::Validate() {
 absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   Failpoint("save.begin");
   RETURN_IF_ERROR(groups_->Check("save"));
+  RETURN_IF_ERROR(zero_->AwaitParameters());  // still the step's, and of its budget
   progress_.SetPhase(RankPhase::kSave);
-  RETURN_IF_ERROR(zero_->AwaitParameters());
   const SaveId save{.number = ++saves_, .step = step};
   ASSIGN_OR_RETURN(
       const OwnShard own,

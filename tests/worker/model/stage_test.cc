@@ -155,6 +155,8 @@ struct StretchCase {
   Layout layout;
   size_t stretches;  // that differ, of rank 0
   int calls;         // of a step
+  // The same of steps after an update that gathers weights: the first forward pass waits for them.
+  int later_calls = calls;
 };
 
 // Nothing moves between ranks within them, and they are as many as slots want, not microbatches.
@@ -175,8 +177,8 @@ TEST(Stage, HasStretchesWhereNothingMovesBetweenRanks) {
       {"one rank", one, 2, 16},
       {"few microbatches", MakeLayout(1, 1, 1, k1f1b, 4, job), 2, 4},
       {"data ranks: the last backward pass reduces", dp2, 2, 7},
-      {"zero 1", with(dp2, 1), 2, 7},
-      {"zero 2: gradients move in each backward pass", with(dp2, 2), 1, 4},
+      {"zero 1", with(dp2, 1), 2, 7, 6},
+      {"zero 2: gradients move in each backward pass", with(dp2, 2), 1, 4, 3},
       {"zero 3: weights too", with(dp2, 3), 0, 0},
       {"tensor ranks", MakeLayout(1, 2, 1, k1f1b, 1, job), 0, 0},
       {"context ranks", with(one, 0, 2), 0, 0},
@@ -188,7 +190,7 @@ TEST(Stage, HasStretchesWhereNothingMovesBetweenRanks) {
     const std::vector<Notes> notes = NotesOf(job, c.layout, folder);
     for (const Notes& each : notes) EXPECT_THAT(each.findings, IsEmpty());
     EXPECT_THAT(notes[0].stretches, SizeIs(c.stretches));
-    EXPECT_THAT(notes[0].calls, ElementsAre(c.calls, c.calls, c.calls));
+    EXPECT_THAT(notes[0].calls, ElementsAre(c.calls, c.later_calls, c.later_calls));
   }
 }
 
