@@ -103,8 +103,7 @@ AgentStarter SrunStarter(SrunWords words) {
                 return SrunArgv(words, host, command);
               },
           .failure = SrunFailure,
-          .starts_here = true,
-          .ends_with_agent = false};
+          .starts_here = true};
 }
 
 }  // namespace weft
