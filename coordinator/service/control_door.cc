@@ -97,11 +97,12 @@ LogLevel LevelOf(v1::SetLogLevelRequest::Level level) {
 
 absl::StatusOr<Caller> JobsDoor::Admit(Context* context, Role least, const char* what) const {
   absl::StatusOr<Caller> caller = find_(*context);
+  // Calls that are denied count, too: each is a line of the log.
+  if (caller.ok()) RETURN_IF_ERROR(limits_.TakeCall(CallerText(*caller), BootTimeMs()));
   if (caller.ok() && caller->role < least) {
     caller = absl::PermissionDeniedError(absl::StrCat(CallerText(*caller), " may not call ", what));
   }
   if (!caller.ok()) LogWarning(absl::StrCat("denied: ", what, ": ", caller.status().message()));
-  if (caller.ok()) RETURN_IF_ERROR(limits_.TakeCall(CallerText(*caller), BootTimeMs()));
   return caller;
 }
 
