@@ -1,6 +1,7 @@
 #include "launcher/commands/job_history.h"
 
 #include <algorithm>
+#include <iostream>
 #include <optional>
 #include <string>
 
@@ -27,8 +28,7 @@ std::optional<int64_t> NumberAtEnd(absl::string_view message) {
 }  // namespace
 
 absl::Status ReadHistory(ControlClient& client, const std::string& job_id,
-                         const std::function<void(const v1::Event&)>& on_event,
-                         const std::function<void()>& on_gap) {
+                         const std::function<void(const v1::Event&)>& on_event) {
   ASSIGN_OR_RETURN(const v1::Job job, client.Get(job_id));
   const auto on_reply = [&](const v1::WatchReply& reply) {
     for (const v1::Event& event : reply.events()) {
@@ -41,7 +41,7 @@ absl::Status ReadHistory(ControlClient& client, const std::string& job_id,
   const absl::Status status = client.Watch(job_id, &revision, on_reply);
   const std::optional<int64_t> oldest = NumberAtEnd(status.message());
   if (!absl::IsOutOfRange(status) || !oldest) return status;
-  on_gap();
+  std::cerr << "weft: the oldest events are no longer kept\n";
   revision = *oldest;
   return client.Watch(job_id, &revision, on_reply);
 }

@@ -8,9 +8,8 @@
 namespace weft {
 
 // Calls `on_event` for each event up to now, steps left out (they are in metrics.jsonl). Where the
-// oldest are no longer kept, `on_gap` is called first, and what is kept follows.
+// oldest are no longer kept, stderr is told so, and what is kept follows.
 absl::Status ReadHistory(ControlClient& client, const std::string& job_id,
-                         const std::function<void(const v1::Event&)>& on_event,
-                         const std::function<void()>& on_gap);
+                         const std::function<void(const v1::Event&)>& on_event);
 
 }  // namespace weft

@@ -97,9 +97,8 @@ int Watch(const WatchArguments& arguments) {
 
 absl::Status PrintHistory(const WatchArguments& arguments) {
   ASSIGN_OR_RETURN(const auto client, OpenService(arguments.words));
-  return ReadHistory(
-      *client, arguments.job, [&](const v1::Event& event) { PrintEvent(event, arguments); },
-      [] { std::cerr << "weft: the oldest events are no longer kept\n"; });
+  return ReadHistory(*client, arguments.job,
+                     [&](const v1::Event& event) { PrintEvent(event, arguments); });
 }
 
 }  // namespace

@@ -55,8 +55,7 @@ absl::StatusOr<std::optional<Json>> LastLossOfJob(const Options& options) {
                  {"generation", event.generation()}};
     AddLoss(event.lost(), *found);
   };
-  RETURN_IF_ERROR(ReadHistory(*client, options.run, on_event,
-                              [] { std::cerr << "weft: the oldest events are no longer kept\n"; }));
+  RETURN_IF_ERROR(ReadHistory(*client, options.run, on_event));
   return found;
 }
 
