@@ -1,10 +1,10 @@
 // Preloaded into all programs of a run, it lets calls on regular files fail while a file says so.
 // FAULTY_DISK is its path; its one line is "HOST PROGRAM CALL ERRNO PERCENT": of so many of a
 // hundred calls of that program on that host each ends with the errno; 0: it writes half of what it
-// was given, as a disk that becomes full may. Sockets and pipes are left alone. (libfiu cannot be
-// used: preloaded into mpirun it blocks for ever, in a calloc below dlopen.)
+// was given, as a disk that becomes full may. FAULTY_DISK with ".struck" is there once one has. Of
+// sockets and pipes nothing fails. (libfiu cannot be used: preloaded into mpirun it blocks for
+// ever, in a calloc below dlopen.)
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,7 +37,13 @@ static int FaultOf(const char* call) {
   if (strcmp(host, own) != 0 || strcmp(program, program_invocation_short_name) != 0) return -1;
   if (strcmp(name, call) != 0) return -1;
   state = state * 1103515245u + 12345u;
-  return (int)(state / 65536 % 100) < percent ? error : -1;
+  if ((int)(state / 65536 % 100) >= percent) return -1;
+  char struck[4096];
+  snprintf(struck, sizeof struck, "%s.struck", path);
+  syscall(SYS_close,
+          (int)syscall(SYS_openat, AT_FDCWD, struck, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  errno = kept;
+  return error;
 }
 
 static int IsFile(int descriptor) {
@@ -76,7 +82,12 @@ int fdatasync(int descriptor) {
   return fault > 0 ? Fails(fault) : (int)syscall(SYS_fdatasync, descriptor);
 }
 
-int rename(const char* from, const char* to) {
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
   const int fault = FaultOf("rename");
-  return fault > 0 ? Fails(fault) : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+  if (fault > 0) return Fails(fault);
+  return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+}
+
+int rename(const char* from, const char* to) {
+  return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
 }

@@ -115,7 +115,7 @@ std::string HostsChaos::WrongAfter(const Expected& expected, int64_t generation,
   }
   std::string wrong;
   if (expected.goes_on && LastGeneration() != generation) {
-    wrong = "the generation ended: " + WrongCulprit({.said = "nothing"}, generation);
+    wrong = "the generation ended";
   }
   if (!expected.goes_on) wrong = WrongCulprit(expected, generation);
   if (wrong.empty()) return WrongRanks();

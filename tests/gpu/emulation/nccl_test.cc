@@ -192,7 +192,7 @@ TEST(Nccl, AddsByItsOwnCallsUnlessInRankOrder) {
   }
 }
 
-// As bf16 these bits are 2, 2^-7 and 2^-15, which add up to others.
+// The same bits are 2, 2^-7 and 2^-15 in bf16: whoever takes them for that has another sum.
 TEST(Nccl, AddsHalvesAsHalves) {
   OnAllRanks(MakeThreadComms(3), [](Comm& comm) {
     const int group = World(comm, GroupUse::kBlocking);
