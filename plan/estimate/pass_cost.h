@@ -19,7 +19,8 @@ struct PassCost {
 };
 
 // A block computes this whatever it recomputes and however its tokens are shared over tp: the dear
-// part of its price, and what it follows from, for those who ask about many layouts.
+// part of its price, and what it follows from, for those who ask about many layouts. Depends on tp,
+// ep, the experts' tp and the tokens of a rank: micro_batch_size over cp.
 struct BlockCompute {
   Machine machine;
   BlockShare share;

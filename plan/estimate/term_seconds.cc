@@ -10,12 +10,6 @@ Words WordsOf(TimeTerm) {
   return kWords;
 }
 
-double TermSeconds::total_s() const {
-  double sum_s = 0;
-  for (const double term_s : seconds) sum_s += term_s;
-  return sum_s;
-}
-
 TermSeconds& TermSeconds::operator+=(const TermSeconds& other) {
   for (size_t i = 0; i < kTimeTerms; ++i) seconds[i] += other.seconds[i];
   return *this;

@@ -30,7 +30,12 @@ struct TermSeconds {
   std::array<double, kTimeTerms> seconds = {};
   double of(TimeTerm term) const { return seconds[static_cast<size_t>(term)]; }
   double& operator[](TimeTerm term) { return seconds[static_cast<size_t>(term)]; }
-  double total_s() const;  // the sum, in the order of the terms
+  // The sum, in the order of the terms.
+  double total_s() const {
+    double sum_s = 0;
+    for (const double term_s : seconds) sum_s += term_s;
+    return sum_s;
+  }
   TermSeconds& operator+=(const TermSeconds& other);
 };
 TermSeconds operator*(double factor, const TermSeconds& term);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "plan/search/space.h"
 
@@ -91,10 +92,19 @@ LazyPasses Pricer::LazyPassesOf(const Layout& layout, double least_s) {
   return {.least_s = least_s, .network = NetworkOf(question_, layout, NetworkPassesOf(layout))};
 }
 
-const PassSeconds& Pricer::BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const {
+const BlockCompute& Pricer::ComputeOf(const Layout& layout) {
+  const int64_t common = std::gcd(layout.micro_batch_size, static_cast<int64_t>(layout.cp));
+  const auto [found, is_new] =
+      computes_.try_emplace({layout.micro_batch_size / common, layout.cp / common, layout.tp,
+                             layout.ep, layout.expert_tp()});
+  if (is_new) found->second = BlockComputeOf(question_, layout);
+  return found->second;
+}
+
+const PassSeconds& Pricer::BlockOf(Entry& entry, const Layout& layout, Recompute recompute) {
   std::optional<PassSeconds>& block = WayOf(entry, layout).block[static_cast<size_t>(recompute)];
   if (!block) {
-    if (!entry.compute) entry.compute = BlockComputeOf(question_, layout);
+    if (entry.compute == nullptr) entry.compute = &ComputeOf(layout);
     block = SumOf(BlockPass(question_, layout, recompute, *entry.compute));
   }
   return *block;

@@ -201,7 +201,7 @@ class Pricer {
     std::optional<double> transfer_s;
   };
   struct Entry {
-    std::optional<BlockCompute> compute;
+    const BlockCompute* compute = nullptr;
     std::array<Way, 2> ways;                 // by sequence_parallel
     std::optional<PassSeconds> least_block;  // of both ways, with the recompute last asked for
     Recompute least_recompute = Recompute::kNone;
@@ -212,11 +212,15 @@ class Pricer {
     return entry.ways[layout.sequence_parallel ? 1 : 0];
   }
   NetworkPasses& NetworkPassesOf(const Layout& layout);
-  const PassSeconds& BlockOf(Entry& entry, const Layout& layout, Recompute recompute) const;
+  const PassSeconds& BlockOf(Entry& entry, const Layout& layout, Recompute recompute);
+  const BlockCompute& ComputeOf(const Layout& layout);
 
   std::unordered_map<int, Faults> faults_;               // by world size
   std::map<int64_t, std::vector<int64_t>> zero_widths_;  // by data group
   std::unordered_map<PassKey, Entry, PassKeyHash> entries_;
+  // By the tokens of a rank, as micro_batch_size over cp in lowest terms, and how weights are cut:
+  // two sequences over two ranks are the products of one.
+  std::map<std::array<int64_t, 5>, BlockCompute> computes_;
   // Neighbours ask for the same, for one size of microbatches after the other.
   struct Last {
     const PassKey* key = nullptr;
