@@ -15,12 +15,17 @@ case "${1:-}" in
     ;;
 esac
 
-echo "== packages"
+# Says what comes, and how long this has taken so far: what makes a run slow is seen in its output.
+Begin() {
+  echo "== $* (after $SECONDS s)"
+}
+
+Begin packages
 bash deploy/install_packages.sh test
 ! command -v nvcc >/dev/null || bash deploy/cuda_tools.sh
 . deploy/build.sh
 for preset in "${presets[@]}"; do
-  echo "== build $preset"
+  Begin build "$preset"
   Build "$preset"
 done
 # Variables of whoever runs this, which libraries read; tests set their own.
@@ -29,7 +34,7 @@ for name in $(compgen -e); do
 done
 failed=()
 for preset in "${presets[@]}"; do
-  echo "== test $preset"
+  Begin test "$preset"
   ctest --preset "$preset" --parallel "$(nproc)" --no-tests=error || failed+=("$preset")
 done
 ((${#failed[@]} == 0)) || exit 1

@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr double kCiSeconds = 75;
+constexpr double kCiSeconds = 45;
 constexpr int kMaxStarts = 6;  // of one run, until it is through
 
 // Losses of all lines, repeated steps too. No generation does a step twice; another start of a run

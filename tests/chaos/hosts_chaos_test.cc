@@ -25,8 +25,8 @@
 namespace weft {
 namespace {
 
-constexpr double kCiSeconds = 75;
-constexpr double kCiFailpointSeconds = 30;
+constexpr double kCiSeconds = 50;
+constexpr double kCiFailpointSeconds = 20;
 constexpr int kFaultsPerRun = 8;
 constexpr int kMaxStarts = 6;
 constexpr double kLastsS = 2;  // a fault that ends by itself

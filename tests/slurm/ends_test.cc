@@ -103,33 +103,6 @@ TEST_F(SlurmRun, IsStoppedFromTheHead) {
   EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
 }
 
-TEST_F(SlurmRun, GoesOnWhateverIsKilled) {
-  const std::map<int64_t, std::string> alone = LocalCurve(Long());
-  struct Case {
-    int node;
-    const char* pattern;  // of pgrep -f
-  };
-  for (const Case& each : {
-           Case{2, "^weft-worker --generation"},
-           Case{3, "^/[^ ]*/weft agent"},
-           Case{1, "^/[^ ]*/weft agent"},
-           Case{1, "^/[^ ]*/weftd "},
-       }) {
-    SCOPED_TRACE(each.pattern);
-    const std::string job = Submit(WriteJob(Long()));
-    ASSERT_TRUE(WaitForStep(25)) << Words();
-    const HostBed::Answer killed =
-        bed_->hosts().Run(each.node, std::string("kill -9 $(pgrep -f -- '") + each.pattern +
-                                         "' | head -1) && echo done");
-    EXPECT_EQ(killed.out, "done\n") << killed.err;
-    AwaitCompleted(job);
-    EXPECT_EQ(Curve(), alone);
-    EXPECT_EQ(bed_->JobField(job, "Restarts"), "0") << "it was restarted in the allocation";
-    bed_->ExpectNothingLeft();
-    bed_->hosts().Run(SlurmBed::kHead, "rm -rf " + folder());
-  }
-}
-
 // It takes the agent there along, and srun, whose step it was, waits on.
 TEST_F(SlurmRun, GoesOnWhenSlurmsOwnProcessOfANodeIsKilled) {
   const std::map<int64_t, std::string> alone = LocalCurve(Long());

@@ -1,22 +1,24 @@
 // One job under Slurm, and one fault after the other: it goes on, with the losses of a run that
-// nothing was done to. WEFT_SLURM_FAULTS=n injects n faults by hand; WEFT_SLURM_SEED repeats those
-// of another run. A line is printed for each fault, and what the first start took.
+// nothing was done to. Each fault that has no test of its own is injected once, in any order;
+// WEFT_SLURM_FAULTS=n injects any n by hand, WEFT_SLURM_SEED repeats those of another run. A line
+// is printed for each fault, and what the first start took.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tests/slurm/slurm_run.h"
 
 namespace weft {
 namespace {
 
-constexpr int kFaultsInCi = 3;
 constexpr int64_t kStepsBetween = 12;  // a checkpoint lies in between: each generation gets on
 
 using Clock = std::chrono::steady_clock;
@@ -29,6 +31,7 @@ struct Fault {
   const char* pattern = "";  // of pgrep -f; of several processes one is killed
   bool on_any_node = true;   // or on the first alone
   bool is_harmless = false;  // the generation goes on
+  bool has_own_test = false;
 };
 
 constexpr Fault kFaults[] = {
@@ -36,11 +39,24 @@ constexpr Fault kFaults[] = {
     {"kill -9 of a shim", What::kKill, "^[^ ]*weft-shim"},
     {"kill -9 of an agent", What::kKill, "^/[^ ]*/weft agent"},
     {"kill -9 of weftd", What::kKill, "^/[^ ]*/weftd ", false, /*is_harmless=*/true},
-    {"kill -9 of a slurmstepd", What::kKill, "^slurmstepd: \\[[0-9]*\\.[0-9]"},
+    {"kill -9 of a slurmstepd", What::kKill, "^slurmstepd: \\[[0-9]*\\.[0-9]", true, false,
+     /*has_own_test=*/true},
     {"kill -9 of slurmd", What::kKillSlurmd, "", true, /*is_harmless=*/true},
     {"a link cut for 6 s", What::kCutLink},
-    {"scontrol requeue", What::kRequeue},
+    {"scontrol requeue", What::kRequeue, "", true, false, /*has_own_test=*/true},
 };
+
+std::vector<Fault> ChooseFaults(std::minstd_rand& random) {
+  std::vector<Fault> faults;
+  const int by_hand = NumberFromEnvironment("WEFT_SLURM_FAULTS", 0);
+  if (by_hand == 0) {
+    std::copy_if(std::begin(kFaults), std::end(kFaults), std::back_inserter(faults),
+                 [](const Fault& fault) { return !fault.has_own_test; });
+    std::shuffle(faults.begin(), faults.end(), random);
+  }
+  for (int i = 0; i < by_hand; ++i) faults.push_back(kFaults[random() % std::size(kFaults)]);
+  return faults;
+}
 
 class SlurmFaults : public SlurmRun {
  protected:
@@ -93,7 +109,6 @@ class SlurmFaults : public SlurmRun {
 };
 
 TEST_F(SlurmFaults, LeaveTheLossesAsTheyWere) {
-  const int wanted = NumberFromEnvironment("WEFT_SLURM_FAULTS", kFaultsInCi);
   const int seed =
       NumberFromEnvironment("WEFT_SLURM_SEED", static_cast<int>(std::random_device()() & 0xffff));
   std::printf("WEFT_SLURM_SEED=%d\n", seed);
@@ -106,17 +121,20 @@ TEST_F(SlurmFaults, LeaveTheLossesAsTheyWere) {
   ASSERT_TRUE(WaitForStep(1)) << Words();
   PrintStart(job);
   ASSERT_TRUE(WaitForStep(kStepsBetween)) << Words();
-  for (int i = 0; i < wanted; ++i) {
-    const Fault& fault = kFaults[random() % std::size(kFaults)];
+  int number = 0, requeues = 0;
+  for (const Fault& fault : ChooseFaults(random)) {
     const int node = fault.on_any_node ? 1 + static_cast<int>(random() % SlurmBed::kNodes) : 1;
     const int64_t before = LastStep(), next = fault.is_harmless ? 0 : LastGeneration() + 1;
     const Clock::time_point injected = Clock::now();
     Inject(fault, node, job);
-    std::printf("%2d: %s, on h%d at step %lld: the next step after %.2f s\n", i + 1, fault.name,
+    requeues += fault.what == What::kRequeue ? 1 : 0;
+    std::printf("%2d: %s, on h%d at step %lld: the next step after %.2f s\n", ++number, fault.name,
                 node, static_cast<long long>(before), SecondsToTheNextStep(before, next, injected));
     std::fflush(stdout);
     ASSERT_TRUE(WaitForStep(before + kStepsBetween, "tiny", 120)) << fault.name << "\n" << Words();
   }
+  EXPECT_EQ(bed_->JobField(job, "Restarts"), std::to_string(requeues))
+      << "all else is restarted in the allocation";
   EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
   EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
   const std::map<int64_t, std::string> curve = Curve();

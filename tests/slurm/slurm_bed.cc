@@ -15,8 +15,9 @@ namespace {
 
 constexpr double kIdleWithinS = 60;
 
-constexpr const char* kPrograms[] = {"/usr/sbin/munged", "/usr/sbin/slurmctld", "/usr/sbin/slurmd",
-                                     "/usr/bin/sbatch", "/usr/bin/scontrol"};
+constexpr const char* kSlurmPrograms[] = {"/usr/sbin/munged", "/usr/sbin/slurmctld",
+                                          "/usr/sbin/slurmd", "/usr/bin/sbatch",
+                                          "/usr/bin/scontrol"};
 
 std::string Config(const std::string& folder, const std::string& more) {
   std::ostringstream text;
@@ -52,7 +53,7 @@ bool IsDaemon(const std::string& line) {
 }  // namespace
 
 std::string SlurmBed::Missing() {
-  for (const char* program : kPrograms) {
+  for (const char* program : kSlurmPrograms) {
     if (access(program, X_OK) != 0) return std::string(program) + " is not installed";
   }
   return HostBed::Missing();
