@@ -48,7 +48,7 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double Quantile(std::vector<double> values, double rank) {
+double ValueAtShare(std::vector<double> values, double rank) {
   const auto at = std::min<size_t>(values.size() - 1,
                                    static_cast<size_t>(rank * static_cast<double>(values.size())));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());

@@ -36,6 +36,6 @@ v1::SubmitRequest SmallSubmission(const std::string& request_id, const std::stri
 
 double SecondsSince(std::chrono::steady_clock::time_point start);
 // The share `rank` of the values is no larger: 0.99 is p99. REQUIRES: there is one.
-double Quantile(std::vector<double> values, double rank);
+double ValueAtShare(std::vector<double> values, double rank);
 
 }  // namespace weft

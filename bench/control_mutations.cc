@@ -128,12 +128,12 @@ absl::Status QueueJobs(v1::Control::Stub& control, const std::string& folder, in
 void PrintMutations(const std::vector<double>& took_ms, double seconds, double cpu_s,
                     const std::vector<double>& waits_ms, int queued) {
   std::printf("mutations: %.0f a second, p50 %.2f ms, p99 %.2f ms, with %d jobs queued beside\n",
-              static_cast<double>(took_ms.size()) / seconds, Quantile(took_ms, 0.5),
-              Quantile(took_ms, 0.99), queued);
+              static_cast<double>(took_ms.size()) / seconds, ValueAtShare(took_ms, 0.5),
+              ValueAtShare(took_ms, 0.99), queued);
   std::printf("           weftd takes %.2f of a core, %.0f us a mutation\n", cpu_s / seconds,
               cpu_s / static_cast<double>(took_ms.size()) * 1e6);
-  std::printf("disk: 4 KiB and fdatasync p50 %.2f ms, p99 %.2f ms\n", Quantile(waits_ms, 0.5),
-              Quantile(waits_ms, 0.99));
+  std::printf("disk: 4 KiB and fdatasync p50 %.2f ms, p99 %.2f ms\n", ValueAtShare(waits_ms, 0.5),
+              ValueAtShare(waits_ms, 0.99));
   std::fflush(stdout);
 }
 

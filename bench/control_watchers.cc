@@ -211,7 +211,7 @@ bool CatchUp(const Watchers& watchers, int64_t revision) {
 void PrintLateness(const char* what, const std::vector<double>& late_ms) {
   if (late_ms.empty()) return;
   std::printf("%s: %zu told, late by p50 %.1f ms, p99 %.1f ms\n", what, late_ms.size(),
-              Quantile(late_ms, 0.5), Quantile(late_ms, 0.99));
+              ValueAtShare(late_ms, 0.5), ValueAtShare(late_ms, 0.99));
 }
 
 // `witness` is told later what all of them were told live.

@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 void AddGpt2Block(int64_t block, std::vector<HuggingFaceTensor>* tensors) {
   const std::string theirs = absl::StrCat("transformer.h.", block, ".");
@@ -58,7 +58,7 @@ void AddLlamaBlock(int64_t block, bool attention_bias, std::vector<HuggingFaceTe
   }
 }
 
-Json Gpt2Config(const ModelShape& model) {
+OrderedJson Gpt2Config(const ModelShape& model) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", model.vocab_size},
@@ -74,24 +74,24 @@ Json Gpt2Config(const ModelShape& model) {
           {"attn_pdrop", 0.0}};
 }
 
-Json LlamaConfig(const ModelShape& model) {
-  Json config = {{"architectures", {"LlamaForCausalLM"}},
-                 {"model_type", "llama"},
-                 {"vocab_size", model.vocab_size},
-                 {"max_position_embeddings", model.max_positions},
-                 {"hidden_size", model.hidden_size},
-                 {"num_hidden_layers", model.num_blocks},
-                 {"num_attention_heads", model.num_heads},
-                 {"num_key_value_heads", model.num_kv_heads},
-                 {"head_dim", model.head_dim},
-                 {"intermediate_size", model.ffn_size},
-                 {"hidden_act", "silu"},
-                 {"rms_norm_eps", model.norm_eps},
-                 {"rope_theta", model.rope_theta},
-                 {"rope_scaling", nullptr},
-                 {"attention_bias", model.attention_bias},
-                 {"attention_dropout", 0.0},
-                 {"mlp_bias", false}};
+OrderedJson LlamaConfig(const ModelShape& model) {
+  OrderedJson config = {{"architectures", {"LlamaForCausalLM"}},
+                        {"model_type", "llama"},
+                        {"vocab_size", model.vocab_size},
+                        {"max_position_embeddings", model.max_positions},
+                        {"hidden_size", model.hidden_size},
+                        {"num_hidden_layers", model.num_blocks},
+                        {"num_attention_heads", model.num_heads},
+                        {"num_key_value_heads", model.num_kv_heads},
+                        {"head_dim", model.head_dim},
+                        {"intermediate_size", model.ffn_size},
+                        {"hidden_act", "silu"},
+                        {"rms_norm_eps", model.norm_eps},
+                        {"rope_theta", model.rope_theta},
+                        {"rope_scaling", nullptr},
+                        {"attention_bias", model.attention_bias},
+                        {"attention_dropout", 0.0},
+                        {"mlp_bias", false}};
   const RopeScaling& scaling = model.rope_scaling;
   if (scaling.factor != 1) {
     config["rope_scaling"] = {{"rope_type", "llama3"},
@@ -171,7 +171,7 @@ std::vector<HuggingFaceTensor> HuggingFaceTensors(const ModelShape& model) {
 }
 
 std::string HuggingFaceConfig(const ModelShape& model) {
-  Json config = model.family == ModelFamily::kGpt2 ? Gpt2Config(model) : LlamaConfig(model);
+  OrderedJson config = model.family == ModelFamily::kGpt2 ? Gpt2Config(model) : LlamaConfig(model);
   config["initializer_range"] = model.initializer_range;
   config["tie_word_embeddings"] = model.tied_embeddings;
   // Whoever has a tokenizer knows them; the defaults of a family may lie outside the vocabulary.

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr absl::string_view kHashLineStart = "  \"manifest_xxh3\": \"";
 constexpr absl::string_view kHashLineEnd = "\"\n}\n";
@@ -32,7 +32,7 @@ std::string HashLine(absl::string_view body) {
 }
 
 std::string Quoted(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 bool IsHash(const std::string& text) {
@@ -47,7 +47,7 @@ bool IsPlainName(const std::string& name) {
          !absl::StrContains(name, '\0');
 }
 
-absl::Status ReadCount(const Json& object, const char* key, int64_t* value) {
+absl::Status ReadCount(const OrderedJson& object, const char* key, int64_t* value) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned() ||
       found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -57,7 +57,7 @@ absl::Status ReadCount(const Json& object, const char* key, int64_t* value) {
   return absl::OkStatus();
 }
 
-absl::Status ReadString(const Json& object, const char* key, std::string* value) {
+absl::Status ReadString(const OrderedJson& object, const char* key, std::string* value) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_string()) {
     return Damaged(absl::StrCat("no string at '", key, "'"), "one");
@@ -66,7 +66,7 @@ absl::Status ReadString(const Json& object, const char* key, std::string* value)
   return absl::OkStatus();
 }
 
-absl::Status ReadProgress(const Json& object, RunProgress* progress) {
+absl::Status ReadProgress(const OrderedJson& object, RunProgress* progress) {
   RETURN_IF_ERROR(ReadCount(object, "skipped_steps", &progress->skipped_steps));
   RETURN_IF_ERROR(ReadCount(object, "skipped_in_a_row", &progress->skipped_in_a_row));
   RETURN_IF_ERROR(ReadCount(object, "loss_scale_good_steps", &progress->loss_scale_good_steps));
@@ -79,7 +79,7 @@ absl::Status ReadProgress(const Json& object, RunProgress* progress) {
   return absl::OkStatus();
 }
 
-absl::Status ReadModel(const Json& object, std::optional<ModelShape>* model) {
+absl::Status ReadModel(const OrderedJson& object, std::optional<ModelShape>* model) {
   const auto found = object.find("model");
   if (found == object.end()) return Damaged("no object at 'model'", "the model's shape");
   const absl::StatusOr<ModelShape> read = ParseModelJson(found->dump());
@@ -90,7 +90,7 @@ absl::Status ReadModel(const Json& object, std::optional<ModelShape>* model) {
   return absl::OkStatus();
 }
 
-absl::Status ReadFacts(const Json& object, std::map<std::string, std::string>* facts) {
+absl::Status ReadFacts(const OrderedJson& object, std::map<std::string, std::string>* facts) {
   const auto found = object.find("facts");
   if (found == object.end() || !found->is_object()) {
     return Damaged("no object at 'facts'", "strings by name");
@@ -102,12 +102,12 @@ absl::Status ReadFacts(const Json& object, std::map<std::string, std::string>* f
   return absl::OkStatus();
 }
 
-absl::Status ReadShards(const Json& object, std::vector<ShardRecord>* shards) {
+absl::Status ReadShards(const OrderedJson& object, std::vector<ShardRecord>* shards) {
   const auto found = object.find("shards");
   if (found == object.end() || !found->is_array() || found->empty()) {
     return Damaged("no shards", "at least one");
   }
-  for (const Json& entry : *found) {
+  for (const OrderedJson& entry : *found) {
     if (!entry.is_object()) return Damaged("a shard that is not an object", "file, bytes, xxh3");
     ShardRecord shard;
     RETURN_IF_ERROR(ReadString(entry, "file", &shard.file));
@@ -157,7 +157,8 @@ std::string ManifestText(const Manifest& manifest) {
   absl::StrAppend(&text, "  \"next_sample\": ", manifest.next_sample, ",\n");
   absl::StrAppend(&text, "  \"skipped_steps\": ", manifest.progress.skipped_steps, ",\n");
   absl::StrAppend(&text, "  \"skipped_in_a_row\": ", manifest.progress.skipped_in_a_row, ",\n");
-  absl::StrAppend(&text, "  \"loss_scale\": ", Json(manifest.progress.loss_scale).dump(), ",\n");
+  absl::StrAppend(&text, "  \"loss_scale\": ", OrderedJson(manifest.progress.loss_scale).dump(),
+                  ",\n");
   absl::StrAppend(&text, "  \"loss_scale_good_steps\": ", manifest.progress.loss_scale_good_steps,
                   ",\n");
   absl::StrAppend(&text, "  \"loss_scale_hysteresis\": ", manifest.progress.loss_scale_hysteresis,
@@ -184,7 +185,8 @@ std::string ManifestText(const Manifest& manifest) {
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(CheckedBody(text).status());
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json =
+      OrderedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return Damaged("text that is not JSON", "an object");
   Manifest manifest;
   int64_t version = 0;

@@ -15,10 +15,21 @@ if(WEFT_SANITIZE MATCHES thread)
   list(APPEND WEFT_WARNINGS -Wno-tsan)
 endif()
 
+# Sources of one target are compiled eight at a time: most of a compilation is reading the headers of
+# gRPC, protobuf and GoogleTest. OFF compiles each source alone, which tells whether it includes what
+# it uses.
+option(WEFT_UNITY "Compile the sources of a target eight at a time" ON)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+if(WEFT_UNITY)
+  # A class of a .cc file that holds one of its anonymous namespace looks like a header's then.
+  list(APPEND WEFT_WARNINGS -Wno-subobject-linkage)
+endif()
+
 function(weft_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(weft_${name} STATIC ${arg_SOURCES})
   add_library(weft::${name} ALIAS weft_${name})
+  set_target_properties(weft_${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(weft_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}>")
   target_link_libraries(weft_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
@@ -27,6 +38,7 @@ endfunction()
 function(weft_executable name)
   cmake_parse_arguments(arg "" "" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${WEFT_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE})
@@ -66,6 +78,7 @@ list(REMOVE_ITEM WEFT_BLAS_KERNEL_SETS "${WEFT_BLAS_KERNELS}")
 function(weft_test name)
   cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS;KERNELS" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   # The tests' own sources are run once and compiled often: a quarter less to compile than at -O3.
   target_compile_options(${name} PRIVATE ${WEFT_WARNINGS} $<$<CONFIG:Release>:-O1>)

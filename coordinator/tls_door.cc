@@ -18,7 +18,7 @@ constexpr int kHandshakeMs = 10000;  // whoever connects and says nothing is cut
 constexpr int kAskMs = 10000;        // an agent whose link is cut says nothing
 constexpr int kAnswerMs = 5000;
 constexpr int kLeastAskMs = 5000;  // agents ask, too; gRPC's 5 minutes would cut them off
-constexpr auto kShutdownGrace = std::chrono::seconds(2);
+constexpr auto kDoorGrace = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -50,7 +50,7 @@ TlsDoor::TlsDoor(std::unique_ptr<grpc::Server> server, int port)
     : server_(std::move(server)), port_(port) {}
 
 TlsDoor::~TlsDoor() {
-  server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  server_->Shutdown(std::chrono::system_clock::now() + kDoorGrace);
   server_->Wait();
 }
 

@@ -72,7 +72,7 @@ absl::StatusOr<std::map<std::string, Role>> RolesOf(const ServeOptions& options)
 }
 
 // stderr goes to the file from now on.
-absl::Status OpenLog(const std::string& path) {
+absl::Status RedirectLog(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
   const bool taken = file >= 0 && dup2(file, STDERR_FILENO) >= 0;
@@ -193,12 +193,12 @@ absl::Status Serve(const ServeOptions& options) {
   // Debian's Abseil looks for deadlocks at each lock that gRPC takes, one thread at a time: a tenth
   // and more of what a join of 100,000 ranks takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  RETURN_IF_ERROR(OpenLog(options.log));
+  RETURN_IF_ERROR(RedirectLog(options.log));
   End end;
   // A closed terminal ends nothing; whoever has moved the log away wants a new one.
   const SignalWatcher watcher({SIGTERM, SIGINT, SIGHUP}, [&](int signal) {
     if (signal != SIGHUP) return end.Come(absl::OkStatus());
-    const absl::Status opened = OpenLog(options.log);
+    const absl::Status opened = RedirectLog(options.log);
     if (!opened.ok()) LogError(opened.message());
   });
   return options.state.empty() ? ServeJob(options, end) : ServeFleet(options, end);

@@ -18,7 +18,7 @@
 namespace weft {
 namespace {
 
-constexpr int kLookEveryMs = 10;
+constexpr int kSeatLookEveryMs = 10;
 constexpr int kDeathMs = 2000;  // from a KILL to the end of a process with much memory
 
 struct flock WholeFile(int16_t type) {
@@ -100,7 +100,7 @@ absl::StatusOr<AgentSeat> AgentSeat::Take(const std::string& run_id, const std::
   AgentSeat seat(run_id, host);
   const int64_t kill_from_ms = BootTimeMs() + patience_ms;
   pid_t killed = 0;
-  for (;; usleep(kLookEveryMs * 1000)) {
+  for (;; usleep(kSeatLookEveryMs * 1000)) {
     ASSIGN_OR_RETURN(const bool taken, seat.TryTake());
     if (taken) break;
     const pid_t holder = seat.Holder();

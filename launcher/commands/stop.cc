@@ -18,8 +18,8 @@
 namespace weft {
 namespace {
 
-constexpr int kPatienceMs = 60000;
-constexpr int kPollMs = 50;
+constexpr int kStopPatienceMs = 60000;
+constexpr int kStopPollMs = 50;
 constexpr double kMostDeadlineS = 1000000;
 
 int Stop(const std::string& target, bool now) {
@@ -39,12 +39,12 @@ int Stop(const std::string& target, bool now) {
   const absl::Status asked = client.ok() ? (*client)->Stop("", now) : client.status();
   if (!asked.ok() && IsRunning(paths->folder)) return Fail(asked);
   if (client.ok()) client->reset();  // the coordinator waits for open connections before it ends
-  for (int waited = 0; waited < kPatienceMs; waited += kPollMs) {
+  for (int waited = 0; waited < kStopPatienceMs; waited += kStopPollMs) {
     if (!IsRunning(paths->folder)) {
       std::cout << (now ? "stopped\n" : "stopped and saved; weft run resumes\n");
       return kExitOk;
     }
-    usleep(kPollMs * 1000);
+    usleep(kStopPollMs * 1000);
   }
   return Fail(absl::UnavailableError("asked to stop, but it still runs after 60 s; weft attach " +
                                      paths->folder + " shows why, weft stop --now ends it"));

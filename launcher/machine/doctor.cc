@@ -31,7 +31,7 @@ namespace weft {
 namespace {
 
 constexpr int kProgramMs = 10000;  // for --version, on a busy machine
-constexpr int kPollMs = 5;
+constexpr int kDoctorPollMs = 5;
 constexpr int64_t kLeastFreeBytes = int64_t{1} << 30;
 constexpr rlim_t kLeastFiles = 1024;
 constexpr size_t kMostShown = 4;  // of a list, in one line
@@ -54,8 +54,8 @@ absl::StatusOr<std::string> FirstLineOf(const std::vector<std::string>& argv) {
     close(file);
     return child.status();
   }
-  for (int waited = 0; !child->Ended() && waited < kProgramMs; waited += kPollMs) {
-    usleep(kPollMs * 1000);
+  for (int waited = 0; !child->Ended() && waited < kProgramMs; waited += kDoctorPollMs) {
+    usleep(kDoctorPollMs * 1000);
   }
   const bool ended = child->Ended().has_value();
   const int status = ended ? *child->Ended() : child->Stop(0);

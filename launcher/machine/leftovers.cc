@@ -27,7 +27,7 @@ namespace {
 
 constexpr char kTlsEnding[] = "-tls";
 
-constexpr int kPollMs = 10;
+constexpr int kSweepPollMs = 10;
 constexpr const char* kBases[] = {"/dev/shm", "/tmp"};
 // Sockets lie in these folders, and a socket's address takes 107 bytes.
 constexpr size_t kMostHostInName = 40;
@@ -128,11 +128,11 @@ int KillProcessesOnce(const std::string& run_id, ProcessKind kind, const std::st
 int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms,
                     const std::string& host) {
   int most = 0;
-  for (int waited = 0; waited <= patience_ms; waited += kPollMs) {
+  for (int waited = 0; waited <= patience_ms; waited += kSweepPollMs) {
     const int count = KillProcessesOnce(run_id, kind, host);
     if (count == 0) break;
     most = std::max(most, count);
-    usleep(kPollMs * 1000);
+    usleep(kSweepPollMs * 1000);
   }
   return most;
 }

@@ -14,24 +14,24 @@ namespace {
 
 constexpr size_t kTabStop = 8;
 
-using Range = std::pair<char32_t, char32_t>;
+using Characters = std::pair<char32_t, char32_t>;
 // Blocks of Unicode's East Asian Width W and F, as far as whole blocks tell.
-constexpr std::array<Range, 10> kWide = {{{0x1100, 0x115f},
-                                          {0x2e80, 0xa4cf},
-                                          {0xac00, 0xd7a3},
-                                          {0xf900, 0xfaff},
-                                          {0xfe30, 0xfe6f},
-                                          {0xff00, 0xff60},
-                                          {0xffe0, 0xffe6},
-                                          {0x1f300, 0x1f64f},
-                                          {0x1f900, 0x1f9ff},
-                                          {0x20000, 0x3fffd}}};
-constexpr std::array<Range, 4> kNoWidth = {
+constexpr std::array<Characters, 10> kWide = {{{0x1100, 0x115f},
+                                               {0x2e80, 0xa4cf},
+                                               {0xac00, 0xd7a3},
+                                               {0xf900, 0xfaff},
+                                               {0xfe30, 0xfe6f},
+                                               {0xff00, 0xff60},
+                                               {0xffe0, 0xffe6},
+                                               {0x1f300, 0x1f64f},
+                                               {0x1f900, 0x1f9ff},
+                                               {0x20000, 0x3fffd}}};
+constexpr std::array<Characters, 4> kNoWidth = {
     {{0x300, 0x36f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}}};
 
 template <size_t N>
-bool LiesIn(char32_t value, const std::array<Range, N>& ranges) {
-  return std::any_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+bool LiesIn(char32_t value, const std::array<Characters, N>& ranges) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](const Characters& range) {
     return value >= range.first && value <= range.second;
   });
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostDigits = 9;
 
-absl::Status Wrong(absl::string_view text, absl::string_view why) {
+absl::Status WrongList(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
       "node list ", text, ": ", why, "; it has to be as Slurm writes it, n[01-03,7],login"));
 }
@@ -40,12 +40,12 @@ absl::StatusOr<std::vector<std::string>> Ranges(absl::string_view list, absl::st
     const absl::string_view first = range.substr(0, dash);
     const absl::string_view last = dash == absl::string_view::npos ? first : range.substr(dash + 1);
     if (!IsNumber(first) || !IsNumber(last)) {
-      return Wrong(text, absl::StrCat("\"", range, "\" is no range of numbers"));
+      return WrongList(text, absl::StrCat("\"", range, "\" is no range of numbers"));
     }
     const int begin = NumberOf(first);
     const int end = NumberOf(last);
-    if (begin > end) return Wrong(text, absl::StrCat(range, " runs backwards"));
-    if (end - begin >= kMostNodes) return Wrong(text, absl::StrCat(range, " is too long"));
+    if (begin > end) return WrongList(text, absl::StrCat(range, " runs backwards"));
+    if (end - begin >= kMostNodes) return WrongList(text, absl::StrCat(range, " is too long"));
     for (int number = begin; number <= end; ++number) {
       const std::string digits = absl::StrCat(number);
       const size_t zeros = first.size() > digits.size() ? first.size() - digits.size() : 0;
@@ -62,15 +62,15 @@ absl::StatusOr<std::vector<std::string>> ExpandName(absl::string_view name,
   while (!name.empty()) {
     const size_t open = name.find('[');
     const absl::string_view plain = name.substr(0, open);
-    if (absl::StrContains(plain, ']')) return Wrong(text, "a bracket closes that never opened");
+    if (absl::StrContains(plain, ']')) return WrongList(text, "a bracket closes that never opened");
     for (std::string& each : names) absl::StrAppend(&each, plain);
     if (open == absl::string_view::npos) break;
     const size_t close = name.find(']', open);
-    if (close == absl::string_view::npos) return Wrong(text, "a bracket stays open");
+    if (close == absl::string_view::npos) return WrongList(text, "a bracket stays open");
     ASSIGN_OR_RETURN(const std::vector<std::string> numbers,
                      Ranges(name.substr(open + 1, close - open - 1), text));
     if (names.size() * numbers.size() > static_cast<size_t>(kMostNodes)) {
-      return Wrong(text, absl::StrCat("has more than ", kMostNodes, " nodes"));
+      return WrongList(text, absl::StrCat("has more than ", kMostNodes, " nodes"));
     }
     std::vector<std::string> longer;
     for (const std::string& each : names) {
@@ -103,11 +103,11 @@ std::vector<absl::string_view> NamesOf(absl::string_view text) {
 absl::StatusOr<std::vector<std::string>> ExpandNodeList(absl::string_view text) {
   std::vector<std::string> nodes;
   for (const absl::string_view name : NamesOf(text)) {
-    if (name.empty()) return Wrong(text, "a name is empty");
+    if (name.empty()) return WrongList(text, "a name is empty");
     ASSIGN_OR_RETURN(const std::vector<std::string> some, ExpandName(name, text));
     nodes.insert(nodes.end(), some.begin(), some.end());
     if (nodes.size() > static_cast<size_t>(kMostNodes)) {
-      return Wrong(text, absl::StrCat("has more than ", kMostNodes, " nodes"));
+      return WrongList(text, absl::StrCat("has more than ", kMostNodes, " nodes"));
     }
   }
   return nodes;

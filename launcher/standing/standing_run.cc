@@ -31,8 +31,8 @@
 namespace weft {
 namespace {
 
-constexpr int kLockPatienceMs = 3000;  // the one before it may just be leaving
-constexpr int kLookEveryMs = 1000;     // nothing waits for it
+constexpr int kLockPatienceMs = 3000;       // the one before it may just be leaving
+constexpr int kStandingLookEveryMs = 1000;  // nothing waits for it
 constexpr int kKillEveryMs = 20;
 constexpr int64_t kLastWordsMs = 2000;
 constexpr int kUnknownExit = -1;
@@ -205,7 +205,7 @@ absl::Status StandingShell::Left() {
 }
 
 void StandingShell::Wait() {
-  const int wait_ms = Decide(agent_).empty() ? kLookEveryMs : kKillEveryMs;
+  const int wait_ms = Decide(agent_).empty() ? kStandingLookEveryMs : kKillEveryMs;
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
   for (const auto& [number, child] : children_) fds.push_back({child.pidfd(), POLLIN, 0});
   poll(fds.data(), fds.size(), wait_ms);

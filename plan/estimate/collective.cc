@@ -76,10 +76,6 @@ double ModelledSend(const Machine& machine, const PricedGroup& group, double byt
 
 using Model = double (*)(const Machine&, const PricedGroup&, double bytes);
 
-double Apart(double a, double b) {
-  return a > b ? a / b : b / a;
-}
-
 // The two measured sizes that `bytes` lies between, over as many nodes, and of these among as many
 // ranks, as are nearest to the group's; one of them null beyond the ends, both where nothing was
 // measured: inside a node says nothing of what crosses its border, nor the other way round.

@@ -42,10 +42,6 @@ double ModelledSeconds(const Machine& machine, double m, double n, double k) {
   return std::max(waves_s * (k + machine.half_rate_inner), bytes / machine.memory_bytes_per_s);
 }
 
-double Apart(double a, double b) {
-  return a > b ? a / b : b / a;
-}
-
 // Measured over modelled seconds of the nearest shape that was measured, the less the farther it
 // is: in full up to a factor of kNear in all dims together, not at all beyond kFar.
 double MeasuredCorrection(const Machine& machine, double m, double n, double k) {

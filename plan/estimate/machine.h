@@ -9,6 +9,11 @@
 
 namespace weft {
 
+// How many times the smaller of two sizes the larger one is: how far a measured point is away.
+inline double Apart(double a, double b) {
+  return a > b ? a / b : b / a;
+}
+
 struct Machine {
   bool gpu = false;
   double matmul_flops_per_s = 0;     // linear layers, large shapes

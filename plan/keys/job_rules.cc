@@ -161,13 +161,13 @@ void CheckOptimizer(const JobSpec& job, SpecIssues& issues) {
   const std::string why =
       absl::StrCat("with optimizer.name ", WordOf(optimizer.name), ", which has none of that kind");
   if (optimizer.name != OptimizerKind::kAdafactor) {
-    constexpr absl::string_view kKeys[] = {"optimizer.decay_rate", "optimizer.clip_threshold",
-                                           "optimizer.scale_parameter"};
-    CheckUnused(job, kKeys, why, "optimizer.name adafactor", issues);
+    constexpr absl::string_view kUnused[] = {"optimizer.decay_rate", "optimizer.clip_threshold",
+                                             "optimizer.scale_parameter"};
+    CheckUnused(job, kUnused, why, "optimizer.name adafactor", issues);
   }
   if (optimizer.name != OptimizerKind::kSgd) {
-    constexpr absl::string_view kKeys[] = {"optimizer.momentum"};
-    CheckUnused(job, kKeys, why, "optimizer.name sgd", issues);
+    constexpr absl::string_view kUnused[] = {"optimizer.momentum"};
+    CheckUnused(job, kUnused, why, "optimizer.name sgd", issues);
   }
   if (optimizer.dampening != 0 && optimizer.momentum == 0) {
     Add(issues, "optimizer.dampening",
@@ -203,8 +203,8 @@ void CheckLrScheduler(const JobSpec& job, SpecIssues& issues) {
     Add(issues, key, absl::StrCat(low, " is more than optimizer.lr ", lr, "; use at most ", lr));
   }
   if (scheduler.warmup_steps == 0) {
-    constexpr absl::string_view kKeys[] = {"lr_scheduler.warmup_min_lr"};
-    CheckUnused(job, kKeys, "has no use with lr_scheduler.warmup_steps 0",
+    constexpr absl::string_view kUnused[] = {"lr_scheduler.warmup_min_lr"};
+    CheckUnused(job, kUnused, "has no use with lr_scheduler.warmup_steps 0",
                 "lr_scheduler.warmup_steps 1 or more", issues);
   }
 }

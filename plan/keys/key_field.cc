@@ -41,7 +41,7 @@ absl::string_view OurWord(absl::string_view word) {
 }
 
 // Values that other systems have and weft does not.
-constexpr absl::string_view kNotBuilt[] = {
+constexpr absl::string_view kNamesNotBuilt[] = {
     "adam",      "muon",      "wsd",      "zbvzerobubble", "zb_v", "interleavedzerobubble",
     "loopedbfs", "dualpipev", "dualpipe", "megatron",      "jsonl"};
 
@@ -53,36 +53,36 @@ struct ItemKey {
 };
 
 absl::Span<const ItemKey<DataSource>> ItemKeys(const DataSource&) {
-  static constexpr ItemKey<DataSource> kKeys[] = {
+  static constexpr ItemKey<DataSource> kFields[] = {
       {"path", [](DataSource& source) -> KeyField { return &source.path; }}};
-  return kKeys;
+  return kFields;
 }
 
 absl::Span<const ItemKey<ParamGroup>> ItemKeys(const ParamGroup&) {
-  static constexpr ItemKey<ParamGroup> kKeys[] = {
+  static constexpr ItemKey<ParamGroup> kFields[] = {
       {"params", [](ParamGroup& group) -> KeyField { return &group.params; }},
       {"weight_decay", [](ParamGroup& group) -> KeyField { return &group.weight_decay; }}};
-  return kKeys;
+  return kFields;
 }
 
 absl::Span<const ItemKey<MatmulPoint>> ItemKeys(const MatmulPoint&) {
-  static constexpr ItemKey<MatmulPoint> kKeys[] = {
+  static constexpr ItemKey<MatmulPoint> kFields[] = {
       {"m", [](MatmulPoint& point) -> KeyField { return &point.m; }},
       {"n", [](MatmulPoint& point) -> KeyField { return &point.n; }},
       {"k", [](MatmulPoint& point) -> KeyField { return &point.k; }},
       {"precision", [](MatmulPoint& point) -> KeyField { return &point.precision; }},
       {"flops_per_s", [](MatmulPoint& point) -> KeyField { return &point.flops_per_s; }}};
-  return kKeys;
+  return kFields;
 }
 
 absl::Span<const ItemKey<CollectivePoint>> ItemKeys(const CollectivePoint&) {
-  static constexpr ItemKey<CollectivePoint> kKeys[] = {
+  static constexpr ItemKey<CollectivePoint> kFields[] = {
       {"collective", [](CollectivePoint& point) -> KeyField { return &point.collective; }},
       {"ranks", [](CollectivePoint& point) -> KeyField { return &point.ranks; }},
       {"bytes", [](CollectivePoint& point) -> KeyField { return &point.bytes; }},
       {"seconds", [](CollectivePoint& point) -> KeyField { return &point.seconds; }},
       {"nodes", [](CollectivePoint& point) -> KeyField { return &point.nodes; }}};
-  return kKeys;
+  return kFields;
 }
 
 // "{m, n, k}"
@@ -256,7 +256,8 @@ class Reader {
     const absl::StatusOr<E> parsed = ParseWord<E>(word, "");
     if (!parsed.ok()) {
       const std::string words = absl::StrCat(besides, Alternatives(WordsOf(E{})));
-      if (std::find(std::begin(kNotBuilt), std::end(kNotBuilt), lower) != std::end(kNotBuilt)) {
+      if (std::find(std::begin(kNamesNotBuilt), std::end(kNamesNotBuilt), lower) !=
+          std::end(kNamesNotBuilt)) {
         values_.Wrong(key_, absl::StrCat(*text, " is not supported yet; use ", words));
       } else {
         values_.Wrong(key_, absl::StrCat("found ", *text, "; expected ", words));

@@ -160,16 +160,16 @@ std::optional<Split> BetterSplit(const Pipeline& pipeline) {
   if (block_s <= 0) return std::nullopt;
   const double embedding = std::clamp(pipeline.embedding.total_s() / block_s, 0.0, kMostBlocks);
   const double head = std::min(kMostBlocks, pipeline.head.total_s() / block_s);
-  constexpr double kRounding = 1 - 1e-9;
+  constexpr double kAlmost = 1 - 1e-9;
   const double even = SlowestEvenStage(pipeline.num_blocks, pipeline.stages, embedding, head);
   // No split is below the mean, whole blocks or not, nor below what an end takes with one block.
   const int64_t fullest = (pipeline.num_blocks + pipeline.stages - 1) / pipeline.stages;
   const double all = static_cast<double>(pipeline.num_blocks) + embedding + head;
   const double least =
       std::max({static_cast<double>(fullest), all / pipeline.stages, 1 + embedding, 1 + head});
-  if (least >= kRounding * even) return std::nullopt;
+  if (least >= kAlmost * even) return std::nullopt;
   const Split split = BalancedSplit(pipeline.num_blocks, pipeline.stages, embedding, head);
-  if (SlowestStage(split, embedding, head) >= kRounding * even) return std::nullopt;
+  if (SlowestStage(split, embedding, head) >= kAlmost * even) return std::nullopt;
   return split;
 }
 

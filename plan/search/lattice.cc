@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // A bound is the same sums in another order: what rounding may make of it.
-constexpr double kRounding = 1 - 1e-9;
+constexpr double kBelowRounding = 1 - 1e-9;
 
 // Points that share everything but sequence parallelism, schedule, recompute, ZeRO stage and the
 // optimizer's place.
@@ -135,7 +135,7 @@ class LatticeWalk::Walk {
   }
   bool IsAnswered() const { return wanted_ == Wanted::kWhetherAnyFits && !finds_.fitting.empty(); }
   // Whether a bound proves that a layout is not among the finalists.
-  bool IsLate(double bound_s) const { return bound_s * kRounding > threshold_s_; }
+  bool IsLate(double bound_s) const { return bound_s * kBelowRounding > threshold_s_; }
 
   const Space& space_;
   Pricer& pricer_;
@@ -422,7 +422,7 @@ Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice
                                   std::optional<StepPasses>& waiting, const Layout& layout) {
   const auto is_cut = [&](double least_s) {
     return cut_ == Cut::kByBounds &&
-           ((layout.zero_stage >= 2 && least_s * kRounding >= fitting_s) ||
+           ((layout.zero_stage >= 2 && least_s * kBelowRounding >= fitting_s) ||
             IsLate(factor * least_s));
   };
   const std::optional<TermSeconds> time =

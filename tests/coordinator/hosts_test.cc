@@ -22,7 +22,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int64_t kLeaseMs = 800;
+constexpr int64_t kShortLeaseMs = 800;
 
 // Asks for three hosts of a slot each; goes on with two.
 JobSpec JobOnThreeHosts() {
@@ -96,7 +96,7 @@ class HostsTest : public testing::Test {
     });
   }
 
-  InProcessCoordinator coordinator_{kLeaseMs};
+  InProcessCoordinator coordinator_{kShortLeaseMs};
   std::array<std::unique_ptr<InProcessHost>, 3> hosts_;
   std::vector<std::unique_ptr<RawWorker>> workers_;
   std::jthread beats_;
@@ -227,7 +227,7 @@ class PreflightOverTheWire : public testing::Test {
     host(i).Say(report);
   }
 
-  InProcessCoordinator coordinator_{kLeaseMs};
+  InProcessCoordinator coordinator_{kShortLeaseMs};
   std::array<std::unique_ptr<InProcessHost>, 3> hosts_;
   int64_t round_ = 0;
 };

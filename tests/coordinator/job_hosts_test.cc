@@ -16,8 +16,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kLeaseMs = 8000;
-constexpr int64_t kSteadyHostsMs = 60000;  // fault_tolerance.steady_seconds, its default
+constexpr int64_t kJobLeaseMs = 8000;
+constexpr int64_t kDefaultSteadyMs = 60000;  // fault_tolerance.steady_seconds, its default
 
 Job After(Job job, const std::vector<std::string>& facts) {
   for (const std::string& fact : facts) job = Apply(std::move(job), ParseFact(fact));
@@ -36,7 +36,7 @@ std::vector<Event> ExpiredAfter(int64_t after_ms, const Job& job) {
   clocks.heard_ms = {{0, after_ms}, {1, after_ms}};
   clocks.looked_ms = after_ms;
   clocks.lease_end_ms = {{"m1", int64_t{1} << 40}, {"m2", int64_t{1} << 40}};
-  return Expired(job, clocks, after_ms, kLeaseMs);
+  return Expired(job, clocks, after_ms, kJobLeaseMs);
 }
 
 TEST(LargestShape, HasTheMostSlotsOfThoseThatWereNotRefused) {
@@ -58,11 +58,11 @@ TEST(Job, GoesOnWithFewerHostsWhereThereIsNoPlanForAllThatAreThere) {
 
 TEST(Job, DoesNotGrowToACountThatHasNoPlan) {
   Job job = After(TrainingOnTwo(), {"offer m3"});
-  ASSERT_EQ(ExpiredAfter(kSteadyHostsMs + 1, job).size(), 1u);
+  ASSERT_EQ(ExpiredAfter(kDefaultSteadyMs + 1, job).size(), 1u);
   job = After(std::move(job), {"refuse3"});
   EXPECT_EQ(JobText(job), "RUNNING g1 training | begin g1") << "what trains is not disturbed";
-  EXPECT_TRUE(ExpiredAfter(kSteadyHostsMs + 1, job).empty());
-  EXPECT_TRUE(ExpiredAfter(10 * kSteadyHostsMs, job).empty());
+  EXPECT_TRUE(ExpiredAfter(kDefaultSteadyMs + 1, job).empty());
+  EXPECT_TRUE(ExpiredAfter(10 * kDefaultSteadyMs, job).empty());
 }
 
 TEST(Job, IsNotStoppedForAHostThatHasGoneAgain) {

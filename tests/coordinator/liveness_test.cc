@@ -189,11 +189,11 @@ TEST(Expired, TakesHostsThatCameBackOnceTheyHaveStayed) {
                 "register 1/0", "register 1/1", "ready 1/0", "ready 1/1", "offer m3"});
   ASSERT_EQ(JobText(job), "RUNNING g1 training | begin g1");
   job.spec.fault_tolerance.steady_seconds = 5;
-  constexpr int64_t kSteadyHostsMs = 5000;
-  Clocks clocks = Heard({{0, kSteadyHostsMs}, {1, kSteadyHostsMs}}, 0, 0);
+  constexpr int64_t kSteadyMs = 5000;
+  Clocks clocks = Heard({{0, kSteadyMs}, {1, kSteadyMs}}, 0, 0);
   clocks.lease_end_ms = {{"m1", int64_t{1} << 40}, {"m2", int64_t{1} << 40}};
-  EXPECT_TRUE(Expired(job, clocks, kSteadyHostsMs, kLeaseMs).empty());
-  const std::vector<Event> events = Expired(job, clocks, kSteadyHostsMs + 1, kLeaseMs);
+  EXPECT_TRUE(Expired(job, clocks, kSteadyMs, kLeaseMs).empty());
+  const std::vector<Event> events = Expired(job, clocks, kSteadyMs + 1, kLeaseMs);
   ASSERT_EQ(events.size(), 1u);
   job = Apply(std::move(job), events[0]);
   EXPECT_EQ(JobText(job), "RUNNING g1 training | begin g1") << "no step is lost for it";

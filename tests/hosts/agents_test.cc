@@ -21,8 +21,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const char kBin[] = WEFT_BINARY_DIR "/bin";
-
 class Hosts : public ::testing::Test {
  protected:
   void SetUp() override {

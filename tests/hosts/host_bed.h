@@ -12,6 +12,9 @@
 
 namespace weft {
 
+// Where the binaries under test are.
+inline constexpr char kBin[] = WEFT_BINARY_DIR "/bin";
+
 class HostBed {
  public:
   // Why there can be no bed here; empty: there can. Root and the programs are needed.

@@ -17,7 +17,6 @@
 namespace weft {
 namespace {
 
-const char kBin[] = WEFT_BINARY_DIR "/bin";
 constexpr double kNear = 1e-5;
 
 std::vector<nlohmann::json> LinesOf(const std::string& path) {

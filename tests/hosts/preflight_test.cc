@@ -19,8 +19,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const char kBin[] = WEFT_BINARY_DIR "/bin";
-
 class Preflight : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -17,7 +17,6 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-const char kBin[] = WEFT_BINARY_DIR "/bin";
 constexpr char kCoordinator[] = "h1:7070";
 
 class ServiceOnHosts : public HostsRun {

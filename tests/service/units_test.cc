@@ -41,7 +41,7 @@ std::map<std::string, std::string> Settings(const std::string& file) {
 
 // As systemd.service(5) has it: $NAME as a word of its own becomes as many words as it has, ${NAME}
 // is replaced where it stands.
-std::vector<std::string> CommandOf(const std::string& unit) {
+std::vector<std::string> CommandOfUnit(const std::string& unit) {
   const auto environment = Settings("weft.env.example");
   std::vector<std::string> command;
   const std::string line = Settings(unit).at("ExecStart");
@@ -70,7 +70,7 @@ class Units : public ServiceBed {
 
  private:
   std::vector<std::string> Here(const std::string& unit) const {
-    std::vector<std::string> words = CommandOf(unit);
+    std::vector<std::string> words = CommandOfUnit(unit);
     for (std::string& word : words) {
       word = absl::StrReplaceAll(word, {{"/usr/local/bin", WEFT_BINARY_DIR "/bin"},
                                         {"/run/weft", folder()},

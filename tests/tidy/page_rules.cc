@@ -59,10 +59,6 @@ std::set<std::string> AnchorsOf(const SourceFile& page) {
   return anchors;
 }
 
-std::string At(const SourceFile& page, int line) {
-  return page.path + ":" + std::to_string(line);
-}
-
 // "a.{h,cc}" -> {"a.h", "a.cc"}
 std::vector<std::string> Alternatives(const std::string& path) {
   const size_t open = path.find('{');

@@ -223,10 +223,6 @@ const std::map<std::string, int>& LongClasses() {
   return *classes;
 }
 
-std::string At(const SourceFile& file, int line) {
-  return file.path + ":" + std::to_string(line);
-}
-
 }  // namespace
 
 Violations IncludeViolations(const SourceFile& file) {

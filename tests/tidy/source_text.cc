@@ -227,6 +227,10 @@ BodyReader ReadBodies(const std::string& text) {
 
 }  // namespace
 
+std::string At(const SourceFile& file, int line) {
+  return file.path + ":" + std::to_string(line);
+}
+
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);

@@ -11,6 +11,9 @@ struct SourceFile {
   std::string text;
 };
 
+// "plan/spec/layout.cc:12", for a complaint.
+std::string At(const SourceFile& file, int line);
+
 // Lines without their '\n'.
 std::vector<std::string> Lines(const std::string& text);
 

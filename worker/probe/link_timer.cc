@@ -9,10 +9,10 @@
 namespace weft {
 namespace {
 
-constexpr int kRepetitions = 4;
+constexpr int kTransfers = 4;
 // A repetition takes so long if it can; its calls are at most so many times those of the one
 // before, as the next call may be a slow one.
-constexpr double kLeastTimedSeconds = 5e-3;
+constexpr double kLeastTransfersSeconds = 5e-3;
 constexpr double kMoreRepeats = 8;
 
 }  // namespace
@@ -27,7 +27,7 @@ absl::StatusOr<double> LinkTimer::Time(const std::function<absl::Status()>& call
   double best_s = 0;
   double spent_s = 0;
   int repeats = 1;
-  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+  for (int repetition = 0; repetition < kTransfers; ++repetition) {
     if (repetition > 1 && spent_s >= seconds_) break;
     RETURN_IF_ERROR(ToStatus(comm_.Barrier(group_)));
     const double start_s = now_s_();
@@ -37,7 +37,7 @@ absl::StatusOr<double> LinkTimer::Time(const std::function<absl::Status()>& call
     RETURN_IF_ERROR(ToStatus(comm_.AllReduceHost(group_, ReduceOp::kMax, &once_s, 1)));
     if (repetition == 0 || once_s < best_s) best_s = once_s;
     spent_s += once_s * repeats;
-    const double wanted = kLeastTimedSeconds / std::max(once_s, 1e-9);
+    const double wanted = kLeastTransfersSeconds / std::max(once_s, 1e-9);
     repeats = static_cast<int>(std::clamp(wanted, 1.0, kMoreRepeats * repeats));
   }
   return best_s;

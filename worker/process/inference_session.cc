@@ -69,19 +69,19 @@ class OpenedDevice {
   Device* device_;
 };
 
-struct Opened {
+struct OpenedWeights {
   ModelShape model;
   WeightsReader reader;
 };
 
-absl::StatusOr<Opened> OpenWeights(const Json& request) {
+absl::StatusOr<OpenedWeights> OpenWeights(const Json& request) {
   const auto folder = request.at("weights").get<std::string>();
   absl::StatusOr<ModelShape> model = ParseModelJson(request.at("model").dump());
   if (!model.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("model: ", model.status().message()));
   }
   ASSIGN_OR_RETURN(WeightsReader reader, WeightsReader::Open(folder, *model));
-  return Opened{*std::move(model), std::move(reader)};
+  return OpenedWeights{*std::move(model), std::move(reader)};
 }
 
 // How the run kept documents apart.
@@ -99,7 +99,7 @@ DataSpec DocumentsOf(const Json& request) {
   return data;
 }
 
-absl::StatusOr<std::unique_ptr<Inference>> Loaded(const Json& request, const Opened& opened,
+absl::StatusOr<std::unique_ptr<Inference>> Loaded(const Json& request, const OpenedWeights& opened,
                                                   InferenceExtents extents, Device& device,
                                                   Events& events) {
   const DataSpec documents = DocumentsOf(request);
@@ -127,7 +127,8 @@ absl::StatusOr<Dataset> OpenData(const Json& request, const ModelShape& model) {
   return absl::InvalidArgumentError(data.status().message());
 }
 
-absl::Status Evaluate(const Json& request, const Opened& opened, Device& device, Events& events) {
+absl::Status Evaluate(const Json& request, const OpenedWeights& opened, Device& device,
+                      Events& events) {
   ASSIGN_OR_RETURN(const Dataset data, OpenData(request, opened.model));
   const auto seq_len = request.at("seq_len").get<int64_t>();
   int64_t sequences = request.at("sequences").get<int64_t>();
@@ -164,7 +165,8 @@ absl::Status Evaluate(const Json& request, const Opened& opened, Device& device,
   return absl::OkStatus();
 }
 
-absl::Status Generate(const Json& request, const Opened& opened, Device& device, Events& events) {
+absl::Status Generate(const Json& request, const OpenedWeights& opened, Device& device,
+                      Events& events) {
   auto ids = request.at("ids").get<std::vector<int32_t>>();
   const auto max_tokens = request.at("max_tokens").get<int64_t>();
   const auto stop_id = request.at("stop_id").get<int32_t>();
@@ -220,7 +222,7 @@ absl::Status Serve(const Json& request, const std::string& backend_folder, Event
         absl::StrCat("weft is ", request.at("version").get<std::string>(), ", weft-worker is ",
                      Version(), "; install both from one build"));
   }
-  ASSIGN_OR_RETURN(const Opened opened, OpenWeights(request));
+  ASSIGN_OR_RETURN(const OpenedWeights opened, OpenWeights(request));
   ASSIGN_OR_RETURN(const std::unique_ptr<OpenedDevice> device,
                    OpenedDevice::Open(request, backend_folder));
   const auto task = request.at("task").get<std::string>();

@@ -40,14 +40,14 @@ Ran RunLimited(const JobFolder& folder, const std::string& arguments,
                  {.input = input, .program = "prlimit", .most_s = kMostSeconds});
 }
 
-struct Case {
+struct HostileCase {
   std::string arguments;
   int exit_code;
   std::string says;
 };
 
-void ExpectAnswers(const JobFolder& folder, const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
+void ExpectAnswers(const JobFolder& folder, const std::vector<HostileCase>& cases) {
+  for (const HostileCase& c : cases) {
     const Ran ran = RunLimited(folder, c.arguments);
     EXPECT_EQ(ran.exit_code, c.exit_code) << c.arguments << "\n" << ran.err;
     EXPECT_THAT(ran.err, HasSubstr(c.says)) << c.arguments;

@@ -34,7 +34,7 @@ Cluster Read(const std::string& text, std::string* issues) {
   return cluster;
 }
 
-Cluster FullCluster() {
+Cluster WholeCluster() {
   Cluster cluster;
   cluster.name = "lab: \"one\"";
   cluster.nodes = 3;
@@ -90,7 +90,7 @@ const char kLab[] =
 
 TEST(ClusterYaml, ComesBackFromItsOwnText) {
   std::string issues;
-  EXPECT_TRUE(Read(LinesText(ClusterTree(FullCluster()), 0), &issues) == FullCluster());
+  EXPECT_TRUE(Read(LinesText(ClusterTree(WholeCluster()), 0), &issues) == WholeCluster());
   EXPECT_EQ(issues, "");
 }
 

@@ -81,7 +81,7 @@ TEST(Goodput, FallsWithEveryCostAndStaysPositive) {
   EXPECT_NEAR(GoodputOf({.saving = 0.5 + 1e-9}), 0.5, 1e-8);  // no jump where the curve changes
 }
 
-Question Gpt(Precision precision, OptimizerStates states) {
+Question GptQuestion(Precision precision, OptimizerStates states) {
   Question question;
   question.model = {.family = ModelFamily::kGpt2,
                     .vocab_size = 100,
@@ -100,11 +100,11 @@ Question Gpt(Precision precision, OptimizerStates states) {
 // worker/train/checkpoint_io.cc writes master weights and moments, both in fp32 (its own test holds
 // the files against this).
 TEST(CheckpointBytes, AreTwelvePerParameterOfAdamwInEveryPrecision) {
-  const int64_t parameters = ParameterCount(Gpt(Precision::kFp32, {}).model);
+  const int64_t parameters = ParameterCount(GptQuestion(Precision::kFp32, {}).model);
   for (const Precision precision :
        {Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8}) {
     const auto bytes = [&](OptimizerStates states) {
-      return CheckpointBytes(Gpt(precision, states));
+      return CheckpointBytes(GptQuestion(precision, states));
     };
     EXPECT_EQ(bytes(OptimizerStates::kTwoMoments), 12 * parameters) << WordOf(precision);
     EXPECT_EQ(bytes(OptimizerStates::kTwoMoments8Bit), 12 * parameters) << WordOf(precision);
@@ -114,7 +114,7 @@ TEST(CheckpointBytes, AreTwelvePerParameterOfAdamwInEveryPrecision) {
 }
 
 TEST(CheckpointBytes, AreOfTheAdaptersAloneInFineTuning) {
-  Question question = Gpt(Precision::kBf16, OptimizerStates::kTwoMoments);
+  Question question = GptQuestion(Precision::kBf16, OptimizerStates::kTwoMoments);
   question.adapters = LowRankAdapters{.rank = 2};
   // Two blocks, q and v of 8 x 8: 2 * 2 * 2 * (8 + 8) parameters.
   EXPECT_EQ(CheckpointBytes(question), 12 * 128);

@@ -48,7 +48,7 @@ JobSpec ValidJob() {
   return job;
 }
 
-std::vector<std::string> Issues(const JobSpec& job) {
+std::vector<std::string> IssuesOf(const JobSpec& job) {
   std::vector<std::string> texts;
   for (const SpecIssue& issue : Validate(job)) {
     texts.push_back(absl::StrCat(issue.key, ": ", issue.message));
@@ -65,7 +65,7 @@ void ExpectEachCaughtAlone(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     JobSpec job = ValidJob();
     c.change(job);
-    EXPECT_THAT(Issues(job), ElementsAre(c.issue));
+    EXPECT_THAT(IssuesOf(job), ElementsAre(c.issue));
   }
 }
 
@@ -73,7 +73,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(Validate, AcceptsASoundJob) {
-  EXPECT_THAT(Issues(ValidJob()), IsEmpty());
+  EXPECT_THAT(IssuesOf(ValidJob()), IsEmpty());
 }
 
 TEST(Validate, AcceptsTheEndsOfEachRange) {
@@ -94,7 +94,7 @@ TEST(Validate, AcceptsTheEndsOfEachRange) {
   job.layout.tp = 1;
   job.layout.pp = 2;
   job.env = {{"OMP_PROC_BIND", ""}, {"_X1", "a b"}};
-  EXPECT_THAT(Issues(job), IsEmpty());
+  EXPECT_THAT(IssuesOf(job), IsEmpty());
 }
 
 TEST(Validate, ChecksNamesAndData) {
@@ -150,7 +150,7 @@ TEST(Validate, ChecksDocuments) {
   JobSpec job = ValidJob();
   Masked(job).bos_token_id = 0;
   job.data.reset_position_ids = true;
-  EXPECT_THAT(Issues(job), IsEmpty());
+  EXPECT_THAT(IssuesOf(job), IsEmpty());
 }
 
 TEST(Validate, ChecksMomentum) {
@@ -357,7 +357,7 @@ TEST(Validate, TakesEveryLayoutThatCanBePriced) {
   for (const auto& fix : fixes) {
     JobSpec job = ValidJob();
     fix(job);
-    EXPECT_THAT(Issues(job), testing::IsEmpty());
+    EXPECT_THAT(IssuesOf(job), testing::IsEmpty());
   }
 }
 
@@ -400,13 +400,13 @@ TEST(Validate, RefusesToOffloadWhatIsNotThereOrNeedsToBeWhole) {
   momentum.layout.offload_optimizer = OffloadDevice::kCpu;
   momentum.optimizer.name = OptimizerKind::kSgd;
   momentum.optimizer.momentum = 0.9;
-  EXPECT_THAT(Issues(momentum), testing::IsEmpty());
+  EXPECT_THAT(IssuesOf(momentum), testing::IsEmpty());
   JobSpec narrow = ValidJob();  // the master weights
   narrow.layout.offload_optimizer = OffloadDevice::kCpu;
   narrow.optimizer.name = OptimizerKind::kSgd;
   narrow.training.mixed_precision = Precision::kBf16;
   narrow.cluster.device.peak_flops_per_s.bf16 = 1e12;
-  EXPECT_THAT(Issues(narrow), testing::IsEmpty());
+  EXPECT_THAT(IssuesOf(narrow), testing::IsEmpty());
 }
 
 TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
@@ -579,7 +579,7 @@ TEST(Validate, RefusesARunWhoseTokensCannotBeCounted) {
   job.training.steps = int64_t{1} << 31;
   job.training.global_batch_size = int64_t{1} << 20;
   job.training.seq_len = job.model.max_positions = int64_t{1} << 20;
-  EXPECT_THAT(Issues(job),
+  EXPECT_THAT(IssuesOf(job),
               ElementsAre("training.steps: 2147483648 makes 2.36118e+21 tokens in all; use fewer "
                           "steps"));
 }
@@ -619,7 +619,7 @@ TEST(Validate, AModelThatCannotBeDividedStopsOnlyTheChecksThatNeedIt) {
   job.model.num_heads = 0;
   job.layout.tp = 3;
   job.optimizer.lr = 0;
-  EXPECT_THAT(Issues(job),
+  EXPECT_THAT(IssuesOf(job),
               ElementsAre("optimizer.lr: 0 is out of range; use more than 0, e.g. 0.0003",
                           "model.n_head: 0 is out of range; use 1 to 1048576"));
 }

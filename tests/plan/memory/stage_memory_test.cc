@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kBlocks = 7;  // pp does not divide it
 
-ModelShape Tiny(ModelFamily family) {
+ModelShape TinyOf(ModelFamily family) {
   ModelShape model = SampleJob().model;
   model.family = family;
   model.vocab_size = 257;  // tp does not divide it
@@ -115,7 +115,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
       // Both widths, without as many questions again.
       const bool wide = states != OptimizerStates::kTwoMoments;
       const Numerics numerics = {wide ? Precision::kFp32 : Precision::kBf16, states};
-      const ModelShape model = Tiny(family);
+      const ModelShape model = TinyOf(family);
       // Documents are masked in one half of the cases, to see that they count.
       const bool masks = states == OptimizerStates::kNone;
       StageMemoryTable table(model, {0, kSeqLen, masks}, numerics);
@@ -144,7 +144,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
 TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
   constexpr int64_t kSeqLen = 10;
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    const ModelShape model = Tiny(family);
+    const ModelShape model = TinyOf(family);
     StageMemoryTable table(model, {.seq_len = kSeqLen}, Numerics{});
     for (const int pp : {1, 3}) {
       for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
@@ -167,7 +167,7 @@ TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
 }
 
 TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
-  const ModelShape model = Tiny(ModelFamily::kGpt2);
+  const ModelShape model = TinyOf(ModelFamily::kGpt2);
   for (const Layout& layout : SmallLayouts()) {
     if (layout.gradient_accumulation_steps > 2) continue;
     StageMemoryTable table(model, {.seq_len = 9}, Numerics{});

@@ -35,7 +35,7 @@ Layout LayoutOf(const Shape& shape) {
 
 // Calls `claim(shape, stage)` for every small pipeline.
 template <typename Claim>
-void ForSmallPipelines(Claim claim) {
+void ForSmallShapes(Claim claim) {
   for (const Shape& shape : SmallPipelines()) {
     for (int stage = 0; stage < shape.stages; ++stage) {
       SCOPED_TRACE(CaseText(shape, stage));
@@ -88,7 +88,7 @@ TEST(Schedule, ZeroBubbleH1OnOneStageIsOneForwardOneBackward) {
 }
 
 TEST(Schedule, RunsEachMicrobatchThroughEachChunkOnceInEachDirectionAndInOrder) {
-  ForSmallPipelines([](const Shape& shape, int stage) {
+  ForSmallShapes([](const Shape& shape, int stage) {
     const std::vector<Action> actions = OrderOf(shape, stage);
     const bool split = shape.kind == ScheduleKind::kZeroBubbleH1 && shape.stages > 1;
     std::vector<Op> passes = {Op::kForward, split ? Op::kBackwardInput : Op::kBackward};
@@ -113,7 +113,7 @@ TEST(Schedule, RunsEachMicrobatchThroughEachChunkOnceInEachDirectionAndInOrder) 
 }
 
 TEST(Schedule, HoldsAsMuchAtOnceAsItsClosedFormSays) {
-  ForSmallPipelines([](const Shape& shape, int stage) {
+  ForSmallShapes([](const Shape& shape, int stage) {
     EXPECT_EQ(PeakLiveMicrobatches(OrderOf(shape, stage)),
               PeakLiveMicrobatches(LayoutOf(shape), stage));
   });
@@ -135,7 +135,7 @@ int64_t PeakLiveBlocksOf(const std::vector<Action>& actions, const Layout& layou
 
 TEST(Schedule, HoldsAsManyBlocksAtOnceAsItsClosedFormSays) {
   int64_t uneven = 0;
-  ForSmallPipelines([&](const Shape& shape, int stage) {
+  ForSmallShapes([&](const Shape& shape, int stage) {
     const Layout layout = LayoutOf(shape);
     const std::vector<Action> actions = OrderOf(shape, stage);
     const int round = shape.stages * shape.chunks;
@@ -159,7 +159,7 @@ TEST(Schedule, HoldsAsManyBlocksOfAnUnevenStageAsItHas) {
 
 // A forward pass finds a place of a pending one free to work in.
 TEST(Schedule, HasAsManyMicrobatchesBetweenHalvesOfBackwardAsItsClosedFormSays) {
-  ForSmallPipelines([](const Shape& shape, int stage) {
+  ForSmallShapes([](const Shape& shape, int stage) {
     const int64_t most = PeakPendingMicrobatches(LayoutOf(shape), stage);
     int64_t pending = 0;
     int64_t peak = 0;
@@ -281,7 +281,7 @@ TEST(WithTransfers, SendsAnInputGradientWhenTheStageBeforeCanTakeIt) {
 }
 
 TEST(WithTransfers, NeighboursAgreeOnEveryMessageAndItsOrder) {
-  ForSmallPipelines([](const Shape& shape, int stage) {
+  ForSmallShapes([](const Shape& shape, int stage) {
     if (stage == shape.stages - 1) return;
     const auto with = [&](int at) {
       return WithTransfers(at, shape.stages, OrderOf(shape, at), shape.chunks);
@@ -472,7 +472,7 @@ TEST(EvaluationSchedule, IsForwardsWithTheirTransfersOnly) {
 }
 
 TEST(Groups, JoinNeighbouringTransfersAndAPassWithTheReductionsThatStartInIt) {
-  ForSmallPipelines([](const Shape& shape, int stage) {
+  ForSmallShapes([](const Shape& shape, int stage) {
     Layout layout = LayoutOf(shape);
     layout.dp = 2;
     const std::vector<Action> actions = StepSchedule(TinyModel(/*tied=*/true), layout, stage);

@@ -29,7 +29,7 @@ ModelShape Odd(ModelFamily family, bool tied) {
   return model;
 }
 
-struct Case {
+struct BucketCase {
   ModelShape model;
   Layout layout;
   std::string text() const {
@@ -38,8 +38,8 @@ struct Case {
   }
 };
 
-std::vector<Case> SmallCases() {
-  std::vector<Case> cases;
+std::vector<BucketCase> SmallBucketCases() {
+  std::vector<BucketCase> cases;
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     for (const bool tied : {true, false}) {
       for (int pp = 1; pp <= 3; ++pp) {
@@ -73,7 +73,7 @@ TEST(ShardingOf, CutsWhatTheStageOfZeroSays) {
 }
 
 TEST(BucketsOf, HoldEachOfTheRanksShardsOnceAlignedAndApart) {
-  for (const Case& c : SmallCases()) {
+  for (const BucketCase& c : SmallBucketCases()) {
     for (const OptimizerStates states :
          {OptimizerStates::kTwoMoments, OptimizerStates::kTwoMoments8Bit}) {
       const int64_t unit = BucketUnit(states);
@@ -108,7 +108,7 @@ TEST(BucketsOf, HoldEachOfTheRanksShardsOnceAlignedAndApart) {
 // The same part of each bucket then holds what tensor ranks have copies of, also where they do not
 // hold equally much of the vocabulary.
 TEST(BucketsOf, AreLaidOutAlikeOnAllTensorRanks) {
-  for (const Case& c : SmallCases()) {
+  for (const BucketCase& c : SmallBucketCases()) {
     for (int rank = 0; rank < c.layout.world_size(); ++rank) {
       SCOPED_TRACE(absl::StrCat(c.text(), " rank ", rank));
       GridCoordinates first = c.layout.grid().CoordinatesOf(rank);
@@ -159,7 +159,7 @@ TEST(BucketsOf, KeepQueryKeyAndValueWeightsNeighbours) {
 
 // More parts than there are units in the smallest bucket, too.
 TEST(PiecesOf, TileEveryTensorOnceAndLieWhereTheRunHasThem) {
-  for (const Case& c : SmallCases()) {
+  for (const BucketCase& c : SmallBucketCases()) {
     const int64_t unit = BucketUnit(OptimizerStates::kTwoMoments);
     for (const Bucket& bucket : BucketsOf(c.model, c.layout, 0, OptimizerStates::kTwoMoments)) {
       for (const int parts : {1, 2, 3, 7, 64}) {

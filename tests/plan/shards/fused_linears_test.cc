@@ -32,7 +32,7 @@ ModelShape LlamaOf(int64_t ffn_size) {
   return model;
 }
 
-struct Case {
+struct FusedCase {
   std::string of;
   ModelShape model;
   int tp = 1;
@@ -42,7 +42,7 @@ struct Case {
   bool qkv = false, gate_up = false;
 };
 
-std::vector<Case> Cases() {
+std::vector<FusedCase> FusedCases() {
   constexpr OptimizerStates k8Bit = OptimizerStates::kTwoMoments8Bit;
   return {{.of = "gpt2", .model = GptOf(32, 4), .qkv = true},
           {.of = "biases of 8", .model = GptOf(16, 2), .tp = 2},
@@ -60,7 +60,7 @@ std::vector<Case> Cases() {
 }
 
 TEST(FusedLinears, AreThoseWhoseTensorsAreOneRun) {
-  for (const Case& c : Cases()) {
+  for (const FusedCase& c : FusedCases()) {
     const Layout layout{.tp = c.tp};
     for (int rank = 0; rank < c.tp; ++rank) {
       const FusedLinears fused = FusedLinearsOf(
@@ -73,7 +73,7 @@ TEST(FusedLinears, AreThoseWhoseTensorsAreOneRun) {
 
 // Wherever they are fused: the run [first tensor's start, last one's end) has no other tensor.
 TEST(FusedLinears, FollowEachOtherInTheOrderOfTheirColumns) {
-  for (const Case& c : Cases()) {
+  for (const FusedCase& c : FusedCases()) {
     if (!c.qkv) continue;
     const Bucket block = BucketsOf(c.model, {.tp = c.tp}, 0, c.optimizer)[1];
     ASSERT_EQ(block.name, "blocks.0");

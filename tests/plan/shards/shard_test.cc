@@ -46,7 +46,7 @@ ModelShape TinyLlama(bool tied) {
   return model;
 }
 
-struct Case {
+struct ShardCase {
   ModelShape model;
   Layout layout;
   std::string text() const {
@@ -55,8 +55,8 @@ struct Case {
   }
 };
 
-std::vector<Case> SmallCases() {
-  std::vector<Case> cases;
+std::vector<ShardCase> SmallShardCases() {
+  std::vector<ShardCase> cases;
   for (const ModelShape& model :
        {TinyGpt2(true), TinyGpt2(false), TinyLlama(true), TinyLlama(false)}) {
     for (int dp = 1; dp <= 2; ++dp) {
@@ -101,15 +101,15 @@ void Count(const TensorShard& shard, std::vector<int>& counts) {
   }
 }
 
-TEST(SmallCases, AreManyAndCutEveryAxis) {
-  const std::vector<Case> cases = SmallCases();
+TEST(SmallShardCases, AreManyAndCutEveryAxis) {
+  const std::vector<ShardCase> cases = SmallShardCases();
   // tp 1, 2, 4, the last of which shares llama's 2 kv heads; both tied and not, 2 dp; pp 1 to 5, of
   // 2 stages also an uneven pair, and one of two chunks each.
   EXPECT_EQ(std::ssize(cases), (3 + 3) * 2 * 2 * (5 + 2));
 }
 
 TEST(ShardsOf, PrimariesOfAReplicaTileEachTensorExactlyOnce) {
-  for (const Case& c : SmallCases()) {
+  for (const ShardCase& c : SmallShardCases()) {
     SCOPED_TRACE(c.text());
     const RankGrid grid = c.layout.grid();
     for (int dp_index = 0; dp_index < c.layout.dp; ++dp_index) {
@@ -166,7 +166,7 @@ TEST(ShardsOf, NormsHaveAPartOfTheirGradientOnEachRankThatHasAPartOfTheTokens) {
 }
 
 TEST(ShardsOf, DataRanksHoldTheSame) {
-  for (const Case& c : SmallCases()) {
+  for (const ShardCase& c : SmallShardCases()) {
     SCOPED_TRACE(c.text());
     const RankGrid grid = c.layout.grid();
     for (int rank = 0; rank < grid.world_size(); ++rank) {
@@ -183,7 +183,7 @@ TEST(ShardsOf, DataRanksHoldTheSame) {
 }
 
 TEST(ShardsOf, ComeInNetworkOrderAndAreNeverEmpty) {
-  for (const Case& c : SmallCases()) {
+  for (const ShardCase& c : SmallShardCases()) {
     SCOPED_TRACE(c.text());
     std::map<std::string, int> order;
     for (const TensorSpec& tensor : Tensors(c.model)) {
@@ -214,7 +214,7 @@ TEST(ShardsOf, ComeInNetworkOrderAndAreNeverEmpty) {
 }
 
 TEST(ShardsOf, TheTiedCopyIsTheSameShareAsOnTheFirstStage) {
-  for (const Case& c : SmallCases()) {
+  for (const ShardCase& c : SmallShardCases()) {
     if (!c.model.tied_embeddings || c.layout.pp == 1) continue;
     SCOPED_TRACE(c.text());
     for (int tp_index = 0; tp_index < c.layout.tp; ++tp_index) {
@@ -238,8 +238,8 @@ int64_t LargestRank(const ModelShape& model, const Layout& layout) {
 }
 
 TEST(ShardsOf, TheLargestRankNeverGrowsWithAnAxis) {
-  for (const Case& small : SmallCases()) {
-    for (const Case& large : SmallCases()) {
+  for (const ShardCase& small : SmallShardCases()) {
+    for (const ShardCase& large : SmallShardCases()) {
       const bool wider = large.layout.tp >= small.layout.tp && large.layout.pp >= small.layout.pp &&
                          large.layout.dp >= small.layout.dp;
       if (!(large.model == small.model) || !wider) continue;

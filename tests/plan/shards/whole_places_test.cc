@@ -28,7 +28,7 @@ ModelShape Model(int64_t num_blocks, bool tied) {
   return model;
 }
 
-struct Case {
+struct PlaceCase {
   Layout layout;
   ModelShape model;
   int rank = 0;
@@ -39,8 +39,8 @@ struct Case {
 };
 
 // Stages of one to nine blocks, in pipelines of all kinds.
-std::vector<Case> Pipelines() {
-  std::vector<Case> cases;
+std::vector<PlaceCase> Pipelines() {
+  std::vector<PlaceCase> cases;
   for (const bool tied : {true, false}) {
     for (int64_t blocks = 2; blocks <= 9; ++blocks) {
       for (int pp = 2; pp <= std::min<int64_t>(4, blocks); ++pp) {
@@ -60,7 +60,7 @@ std::vector<Case> Pipelines() {
 }
 
 TEST(WholePlaces, AreTheSameOfAStageAsOfItsRanks) {
-  for (const Case& c : Pipelines()) {
+  for (const PlaceCase& c : Pipelines()) {
     SCOPED_TRACE(c.text());
     const std::vector<Bucket> buckets =
         BucketsOf(c.model, c.layout, c.rank, OptimizerStates::kTwoMoments);
@@ -87,7 +87,7 @@ TEST(WholePlaces, AreTheSameOfAStageAsOfItsRanks) {
 // The search's cuts by memory rest on this; tables whose copies two stages sum are whole.
 TEST(WholePlaces, NeverTakeMoreAtAHigherStageOfZeroInAPipeline) {
   int less = 0;
-  for (const Case& c : Pipelines()) {
+  for (const PlaceCase& c : Pipelines()) {
     const BatchShape batch = {4 * c.layout.gradient_accumulation_steps, 16};
     for (const int zero_hpz_partition_size : {1, 2}) {
       Layout layout = c.layout;
