@@ -36,10 +36,18 @@ namespace {
 constexpr int kMaxStarts = 100;  // a person who kills them for ever is not waited for
 constexpr int64_t kFirstPauseMs = 100;
 constexpr int64_t kLongestPauseMs = 30000;
-// So long weftd may not hear an agent that was up. ssh gives a link up after 45 s, srun never. Each
-// start in vain may take longer than the one before.
+// So long weftd may not hear an agent that was up, where its starter should end with it: ssh gives
+// a link up after 45 s. Each start in vain may take longer than the one before.
 constexpr int64_t kAwayPatienceMs = 30000;
+constexpr int64_t kLeastAwayPatienceMs = 2000;  // an agent dials again within 100 ms
 constexpr int kLongestAwayTimes = 10;
+
+// An agent that was not heard for its lease has ended its ranks by itself: a starter that does not
+// notice, such as srun, is not waited for any longer.
+int64_t AwayPatienceMs(const AgentStarter& starter, int64_t lease_ms) {
+  if (starter.ends_with_agent) return kAwayPatienceMs;
+  return std::clamp(lease_ms, kLeastAwayPatienceMs, kAwayPatienceMs);
+}
 
 // This host's address that the others are to dial.
 absl::StatusOr<std::string> OwnAddressFor(const std::string& other, const std::string& network) {
@@ -247,7 +255,8 @@ absl::Status Agents::LookAtRemote(Agent* agent) {
   }
   if (!agent->was_up || agent->away_since_ms == 0) return absl::OkStatus();
   const int64_t away_ms = BootTimeMs() - agent->away_since_ms;
-  if (away_ms < kAwayPatienceMs * std::clamp(agent->starts_in_vain, 1, kLongestAwayTimes)) {
+  const int64_t patience_ms = AwayPatienceMs(options_.starter, options_.lease_ms);
+  if (away_ms < patience_ms * std::clamp(agent->starts_in_vain, 1, kLongestAwayTimes)) {
     return absl::OkStatus();
   }
   return RemoteEnded(agent, absl::UnavailableError(absl::StrCat(

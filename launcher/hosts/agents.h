@@ -35,6 +35,7 @@ struct AgentsOptions {
   std::string socket;  // of weftd, here
   // Agents of other hosts are somebody else's to start, and dial this door; its port file is ours.
   std::optional<NetworkDoor> door = {};
+  int64_t lease_ms = 0;                    // weftd's for a silent agent
   bool preflight = false;                  // weftd has hosts checked: they only have to come up
   std::map<std::string, std::string> env;  // -x: for agents and what they start
   std::function<void(const std::string&)> say;

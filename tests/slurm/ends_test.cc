@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 
 #include "tests/slurm/slurm_run.h"
@@ -138,6 +139,11 @@ TEST_F(SlurmRun, GoesOnWhenSlurmsOwnProcessOfANodeIsKilled) {
   const HostBed::Answer killed = bed_->hosts().Run(
       2, "kill -9 $(pgrep -f '^slurmstepd: \\[" + job + R"(\.[0-9]' | head -1) && echo done)");
   ASSERT_EQ(killed.out, "done\n") << killed.err << bed_->hosts().Run(2, "pgrep -af slurm").out;
+  const auto at = std::chrono::steady_clock::now();
+  // Its lease of 4 s and a question; srun itself is not waited for.
+  EXPECT_TRUE(Eventually(15, [&] { return LastGeneration() > 1; })) << Words();
+  std::printf("a step again after %.2f s\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - at).count());
   AwaitCompleted(job, 240);
   EXPECT_GT(LastGeneration(), 1);
   EXPECT_EQ(Curve(), alone);
