@@ -98,7 +98,8 @@ int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared
   std::filesystem::create_directories(prepared.paths.logs(), error);
   const absl::StatusOr<std::string> id = CallSbatch(ScriptOf(submission, prepared), job.scheduler);
   if (!id.ok()) return Fail(id.status());
-  const absl::Status written = WriteSlurmRun(prepared.paths.folder, {.job_id = *id});
+  const absl::Status written =
+      WriteSlurmRun(prepared.paths.folder, RecordFor(prepared.paths.folder, *id));
   if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
   std::cout << "slurm job " << *id << ": " << LayoutText(prepared.plan.layout) << ", "
             << BytesText(prepared.plan.peak_bytes()) << " a worker\n"

@@ -74,6 +74,7 @@ struct Agents::Agent {
   std::optional<RemoteAgent> remote;
   int starts = 0;
   bool was_up = false;
+  bool is_lost = false;        // as was told
   int64_t start_again_ms = 0;  // 0: it runs, or is over
   int64_t away_since_ms = 0;   // weftd does not hear it; 0: it does, or has not been asked
   int starts_in_vain = 0;      // since it was heard
@@ -214,6 +215,7 @@ void Agents::Heard(const std::vector<std::string>& hosts) {
     if (heard.count(agent->host.name) > 0) {
       agent->away_since_ms = 0;
       agent->starts_in_vain = 0;
+      if (agent->is_lost) Tell(agent.get(), absl::OkStatus());
     } else if (agent->away_since_ms == 0) {
       agent->away_since_ms = now_ms;
     }
@@ -283,6 +285,7 @@ absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
   const bool lost = agent->was_up && absl::IsUnavailable(why);
   if (!lost && !why.ok() && options_.leaves_out && options_.leaves_out(agent->host.name, why)) {
     agent->remote.reset();
+    Tell(agent, why);
     return absl::OkStatus();
   }
   if (!lost || agent->starts >= kMaxStarts) {
@@ -293,10 +296,16 @@ absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
     return why;
   }
   options_.say(absl::StrCat(why.message(), "; its agent is started again"));
+  if (!agent->is_lost) Tell(agent, why);
   agent->remote.reset();
   const int doublings = std::min(agent->starts - 1, 10);
   agent->start_again_ms = BootTimeMs() + std::min(kFirstPauseMs << doublings, kLongestPauseMs);
   return absl::OkStatus();
+}
+
+void Agents::Tell(Agent* agent, const absl::Status& state) {
+  agent->is_lost = !state.ok();
+  if (options_.changed) options_.changed(agent->host.name, state);
 }
 
 void Agents::Leave(int patience_ms) {

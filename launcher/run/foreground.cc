@@ -148,7 +148,8 @@ class Foreground {
                  .env = options_.env,
                  .say = [this](const std::string& line) { Say(line); },
                  .leaves_out = [this](const std::string& host,
-                                      const absl::Status& why) { return LeavesOut(host, why); }}) {
+                                      const absl::Status& why) { return LeavesOut(host, why); },
+                 .changed = options_.host_changed}) {
     saved_step_ = options_.continuation.after_step;
   }
 
