@@ -102,6 +102,8 @@ int SubmitArray(const ArraySubmission& array, const PreparedJob& base) {
     const absl::Status free = CheckFreeInSlurm(task.prepared);
     if (!free.ok()) return Fail(free);
   }
+  const absl::Status nodes = CheckNodesInSlurm(largest);
+  if (!nodes.ok()) return Fail(nodes);
   const absl::Status opened = OpenTasks(array, *tasks);
   if (!opened.ok()) return Fail(opened);
   const absl::StatusOr<std::string> id =

@@ -1,5 +1,6 @@
 #include "launcher/commands/submit_slurm.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "launcher/hosts/ssh.h"
 #include "launcher/machine/start.h"
 #include "launcher/slurm/batch_script.h"
+#include "launcher/slurm/partition_nodes.h"
 #include "launcher/slurm/run_record.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_program.h"
@@ -88,6 +90,18 @@ absl::Status CheckFreeInSlurm(const PreparedJob& prepared) {
   return absl::InvalidArgumentError(
       absl::StrCat("run folder ", folder, ": Slurm job ", record->job_id, " has it and is ",
                    job->state, "; wait for its end, or end it: weft stop ", ShellWord(folder)));
+}
+
+absl::Status CheckNodesInSlurm(const PreparedJob& prepared) {
+  if (std::getenv("SBATCH_PARTITION") != nullptr) return absl::OkStatus();
+  const absl::StatusOr<SlurmAnswer> partitions =
+      AskSlurm({"scontrol", "show", "partition", "--oneliner", "--all"});
+  if (!partitions.ok() || partitions->exit_code != 0) return absl::OkStatus();
+  const absl::StatusOr<SlurmAnswer> nodes =
+      AskSlurm({"scontrol", "show", "node", "--oneliner", "--all"});
+  if (!nodes.ok() || nodes->exit_code != 0) return absl::OkStatus();
+  return CheckNodesOfPartition(prepared.file.job, prepared.plan,
+                               ParseSlurmPartitions(partitions->out), ParseSlurmNodes(nodes->out));
 }
 
 int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared,

@@ -85,6 +85,36 @@ TEST_F(SlurmRun, SaysWhatIsWrongWithAJob) {
   EXPECT_EQ(not_shared.exit_code, 2);
 }
 
+// Slurm believes that each node has 4 CPUs, 4000 MiB and 8 GPUs.
+TEST_F(SlurmRun, RefusesWhatNoNodeOfThePartitionHas) {
+  struct Case {
+    const char* name;
+    const char* parallelism;
+    std::string cluster;
+    const char* said;
+    const char* options = "";
+  };
+  for (const Case& each : {
+           Case{"slots", "dp: auto", "slots: 6",
+                "cluster.slots: 6 workers of 1 thread take 6 CPUs of a node, but nodes of "
+                "partition low have 4; write 4 or fewer"},
+           Case{"nodes", "dp: auto", "slots: 1, nodes: 6, partition: high",
+                "cluster.nodes: 6 are needed but partition high has 3 (h1, h2, h3); write fewer"},
+           Case{"gpus", "dp: auto, pp: 2, tp: 1", "gpus_per_node: 12, partition: gpu",
+                "cluster.gpus_per_node: 12 but nodes of partition gpu have 8 GPUs; write as many",
+                " --set cluster.profile=h100x8"},
+       }) {
+    const HostBed::Answer answer = Weft("submit " +
+                                        WriteJob({.name = each.name,
+                                                  .parallelism = each.parallelism,
+                                                  .cluster = "scheduler: slurm, " + each.cluster}) +
+                                        each.options);
+    EXPECT_EQ(answer.exit_code, 2) << each.name << answer.out;
+    EXPECT_THAT(answer.err, HasSubstr(each.said)) << each.name;
+  }
+  EXPECT_EQ(bed_->Head("squeue -h"), "");
+}
+
 TEST_F(SlurmRun, SaysWhyAJobIsHeld) {
   const HostBed::Answer answer =
       Weft("submit " + WriteJob({.cluster = "nodes: 3, slots: 2, scheduler: slurm, sbatch_options: "
