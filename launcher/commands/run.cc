@@ -447,6 +447,7 @@ int RunAndEnd(const RunArguments& arguments) {
   if (!arguments.listen.empty() && is_noticed) return kExitTryAgain;
   if (!arguments.allocation || end.run_folder.empty()) return code;
   end.run.may_go_on |= code == kExitTryAgain;
+  if (!end.run.may_go_on || end.run.person_stopped) PrintAccounting(*arguments.allocation);
   return EndInSlurm(*arguments.allocation, end.run_folder, end.run, code);
 }
 

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_verbs.h"
+#include "launcher/slurm/accounting.h"
 #include "launcher/slurm/after_run.h"
 #include "launcher/slurm/failed_hosts.h"
 #include "launcher/slurm/run_record.h"
@@ -24,6 +25,7 @@ namespace {
 
 constexpr double kLongestSleepS = 3600;
 constexpr int kMostQuestions = 100000;
+constexpr int kAccountingMs = 5000;   // a database that is slower is not waited for
 constexpr int kQuickAnswerMs = 2000;  // ranks are watched by others meanwhile, but a person waits
 
 // Slurm prints local time: 2026-11-24T20:00:00.
@@ -117,6 +119,14 @@ void TakeHostState(const SlurmAllocation& allocation, const std::string& run_fol
   }
   const absl::Status written = WriteSlurmRun(run_folder, record);
   if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+}
+
+void PrintAccounting(const SlurmAllocation& allocation) {
+  const absl::StatusOr<SlurmAnswer> answer =
+      AskSlurm(SacctArgv(allocation.name()), "", kAccountingMs);
+  if (!answer.ok() || answer->exit_code != 0) return;
+  const std::optional<SlurmAccounting> figures = ParseAccounting(answer->out, allocation.name());
+  if (figures) std::cout << "slurm: accounting: " << AccountingText(*figures) << std::endl;
 }
 
 int EndInSlurm(const SlurmAllocation& allocation, const std::string& run_folder,

@@ -56,6 +56,9 @@ std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
 void TakeHostState(const SlurmAllocation& allocation, const std::string& run_folder,
                    const std::string& host, const absl::Status& state);
 
+// Prints what Slurm's accounting says of the job, where it is on and answers soon.
+void PrintAccounting(const SlurmAllocation& allocation);
+
 // Has it decided who runs the job again, says so, and returns what the command ends with:
 // kExitTryAgain if and only if the batch script is to see to it. `code`: what it would be
 // elsewhere.

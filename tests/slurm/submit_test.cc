@@ -20,7 +20,9 @@ TEST_F(SlurmRun, GivesTheVeryLossesOfALocalRun) {
   AwaitCompleted(job);
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(LastGeneration(), 1);
-  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"), HasSubstr("done: step 60 of 60"));
+  const std::string log = ReadText(folder() + "/logs/slurm-" + job + ".log");
+  EXPECT_THAT(log, HasSubstr("done: step 60 of 60"));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("accounting"))) << "it is off";
 }
 
 TEST_F(SlurmRun, TrainsInAnAllocationOfItsOwn) {
@@ -113,6 +115,21 @@ TEST_F(SlurmRun, RefusesWhatNoNodeOfThePartitionHas) {
     EXPECT_THAT(answer.err, HasSubstr(each.said)) << each.name;
   }
   EXPECT_EQ(bed_->Head("squeue -h"), "");
+}
+
+// There is no slurmdbd here: a program in sacct's place answers as one does that has it.
+TEST_F(SlurmRun, ReportsWhatAccountingSays) {
+  const std::string bin = bed_->shared() + "/bin";
+  bed_->Head("mkdir " + bin + " && printf '%s\\n' '#!/bin/sh' 'id=${3#--jobs=}' " +
+             "'echo \"$id|65|05:10.400||12000\"' 'echo \"$id.0|64|05:10.400|325000K|12000\"' > " +
+             bin + "/sacct && chmod +x " + bin + "/sacct");
+  SlurmJobWords words;
+  words.cluster += ", setup: 'export PATH=" + bin + ":$PATH'";
+  const std::string job = Submit(WriteJob(words));
+  AwaitCompleted(job);
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              HasSubstr("slurm: accounting: 1:05 elapsed, 5:10 of CPU time, 317 MiB in the "
+                        "largest task, 12 kJ\n"));
 }
 
 TEST_F(SlurmRun, SaysWhyAJobIsHeld) {
