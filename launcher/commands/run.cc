@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -364,12 +365,18 @@ void SayWhatBegins(const RunArguments& arguments, const PreparedJob& prepared,
   std::cout << std::endl;
 }
 
-// Takes hosts out that failed in an allocation before; returns lines about them.
+// Takes hosts out that failed in an allocation before, and the topology of the others; returns
+// lines about them.
 std::vector<std::string> TakeNodes(RunArguments* arguments, const PreparedJob& prepared) {
   const JobSpec& job = prepared.file.job;
   const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : job.cluster.nodes;
-  return LeaveOutFailedHosts(*arguments->allocation, prepared.paths.folder, least,
-                             &arguments->hosts);
+  std::vector<std::string> lines =
+      LeaveOutFailedHosts(*arguments->allocation, prepared.paths.folder, least, &arguments->hosts);
+  if (job.hosts.failure_domains.empty()) {
+    std::string topology = TakeTopology(&arguments->hosts);
+    if (!topology.empty()) lines.push_back(std::move(topology));
+  }
+  return lines;
 }
 
 int Run(RunArguments arguments, RunsEnd* end) {

@@ -19,6 +19,7 @@
 #include "launcher/slurm/run_record.h"
 #include "launcher/slurm/slurm_program.h"
 #include "launcher/slurm/srun.h"
+#include "launcher/slurm/topology.h"
 
 namespace weft {
 namespace {
@@ -119,6 +120,14 @@ void TakeHostState(const SlurmAllocation& allocation, const std::string& run_fol
   }
   const absl::Status written = WriteSlurmRun(run_folder, record);
   if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+}
+
+std::string TakeTopology(std::vector<ListedHost>* hosts) {
+  if (hosts->size() < 2) return "";
+  const absl::StatusOr<SlurmAnswer> answer =
+      AskSlurm({"scontrol", "show", "topology"}, "", kQuickAnswerMs);
+  if (!answer.ok() || answer->exit_code != 0 || !SetTopology(answer->out, hosts)) return "";
+  return absl::StrCat("topology: ", TopologyText(*hosts));
 }
 
 void PrintAccounting(const SlurmAllocation& allocation) {

@@ -56,6 +56,10 @@ std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
 void TakeHostState(const SlurmAllocation& allocation, const std::string& run_folder,
                    const std::string& host, const absl::Status& state);
 
+// Gives hosts that have no domains those of Slurm's topology, next to each other (topology.h).
+// Returns a line for people; empty: Slurm knows of none that parts them.
+std::string TakeTopology(std::vector<ListedHost>* hosts);
+
 // Prints what Slurm's accounting says of the job, where it is on and answers soon.
 void PrintAccounting(const SlurmAllocation& allocation);
 

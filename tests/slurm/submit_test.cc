@@ -117,6 +117,34 @@ TEST_F(SlurmRun, RefusesWhatNoNodeOfThePartitionHas) {
   EXPECT_EQ(bed_->Head("squeue -h"), "");
 }
 
+class SlurmTopology : public SlurmRun {
+ protected:
+  void SetUp() override {
+    const std::string missing = SlurmBed::Missing();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+    bed_ = std::make_unique<SlurmBed>("TopologyPlugin=topology/tree\n");
+  }
+};
+
+TEST_F(SlurmTopology, MakesFailureDomains) {
+  const std::map<int64_t, std::string> alone = LocalCurve();
+  const std::string job = Submit(WriteJob({}));
+  AwaitCompleted(job);
+  EXPECT_EQ(Curve(), alone);
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              HasSubstr("topology: h1, h3 on s1; h2 on s2\n"));
+}
+
+TEST_F(SlurmRun, RefusesAHeterogeneousJob) {
+  const HostBed::Answer answer = bed_->hosts().Run(
+      SlurmBed::kHead, "cd " + bed_->shared() +
+                           " && salloc --quiet -N1 : -N1 " WEFT_BINARY_DIR "/bin/weft run " +
+                           WriteJob({}));
+  EXPECT_EQ(answer.exit_code, 2) << answer.out;
+  EXPECT_THAT(answer.err, HasSubstr("is a heterogeneous one of 2 components, but weft trains in "
+                                    "one alone; ask for all nodes in one component"));
+}
+
 // There is no slurmdbd here: a program in sacct's place answers as one does that has it.
 TEST_F(SlurmRun, ReportsWhatAccountingSays) {
   const std::string bin = bed_->shared() + "/bin";
