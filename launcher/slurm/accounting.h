@@ -1,4 +1,4 @@
-// What Slurm's accounting says of a job: the output of sacct, read, and a line for the final
+// Slurm's accounting says what a job took: the output of sacct, read, and a line for the final
 // report. Pure.
 #pragma once
 #include <cstdint>

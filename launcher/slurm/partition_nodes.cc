@@ -100,7 +100,7 @@ bool NamesNodesItself(absl::string_view options) {
 struct Need {
   std::function<int64_t(const SlurmNode&)> has;
   int64_t asked = 0;
-  // What to say if the most that enough nodes have is `most`, and `some` nodes have any at all.
+  // Says what is wrong if the most that enough nodes have is `most`; `some` have any at all.
   std::function<std::string(int64_t most, int64_t some)> words;
 };
 
@@ -168,7 +168,7 @@ std::vector<SlurmNode> ParseSlurmNodes(absl::string_view text) {
     const auto name = fields.find("NodeName");
     if (name == fields.end()) continue;
     SlurmNode node{.name = name->second};
-    // What is kept for the system is counted by newer releases alone.
+    // Newer releases alone count what is kept for the system.
     const int64_t effective = NumberOf(fields, "CPUEfctv");
     node.cpus = static_cast<int>(effective > 0 ? effective : NumberOf(fields, "CPUTot"));
     node.memory_mib = NumberOf(fields, "RealMemory") - NumberOf(fields, "MemSpecLimit");
@@ -221,7 +221,7 @@ absl::Status CheckNodesOfPartition(const JobSpec& job, const Plan& plan,
   const bool on_gpus = job.cluster.device.backend == BackendKind::kCuda;
   for (const Need& need :
        on_gpus ? GpuNeeds(job, partition->name, nodes) : CpuNeeds(job, plan, partition->name)) {
-    // What the `least` best of them have.
+    // The `least` best of them come first.
     std::sort(left.begin(), left.end(),
               [&](const SlurmNode& a, const SlurmNode& b) { return need.has(a) > need.has(b); });
     const int64_t most = need.has(left[static_cast<size_t>(least - 1)]);

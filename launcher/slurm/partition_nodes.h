@@ -1,6 +1,5 @@
-// What a partition's nodes have, as `scontrol show node --oneliner` and `scontrol show partition
-// --oneliner` print it, held against what a job asks of them. Texts and values in, values out.
-// Pure.
+// Nodes of a partition, as `scontrol show node --oneliner` and `scontrol show partition --oneliner`
+// print them, are held against what a job asks of them. Texts and values in, values out. Pure.
 #pragma once
 #include <cstdint>
 #include <string>

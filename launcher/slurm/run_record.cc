@@ -13,7 +13,7 @@ namespace {
 constexpr int kFormat = 1;
 constexpr int64_t kMostBytes = 1 << 20;
 
-// What is none is left away: nothing but a restart hangs on it.
+// Leaves away what is none: nothing but a restart hangs on it.
 std::vector<FailedHost> FailedHostsOf(const nlohmann::json& json) {
   std::vector<FailedHost> hosts;
   const auto list = json.find("failed_hosts");
