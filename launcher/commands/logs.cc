@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/kubernetes_verbs.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/service/job_view.h"
@@ -56,7 +57,31 @@ v1::LogsRequest RequestOf(const LogsArguments& arguments) {
   return request;
 }
 
+// Only weft's own words are in a pod's log.
+int LogsOfPods(const JobSpec& job, const LogsArguments& arguments) {
+  const char* const option = arguments.json             ? "--json"
+                             : !arguments.ranks.empty() ? "--rank"
+                             : arguments.generation > 0 ? "--generation"
+                                                        : nullptr;
+  if (option == nullptr) {
+    return PrintPodLogs(job, arguments.follow, arguments.tail, arguments.since);
+  }
+  return Fail(absl::InvalidArgumentError(
+      absl::StrCat(option,
+                   ": is for jobs of a weftd, as job-17; what ranks write is in logs/ of "
+                   "the run folder, on the pods' volume")));
+}
+
 int Logs(const LogsArguments& arguments) {
+  if (!IsJobId(arguments.job)) {
+    if (const std::optional<JobSpec> job = KubernetesJobOf(arguments.job)) {
+      return LogsOfPods(*job, arguments);
+    }
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat(arguments.job,
+                     " is no job; use job-17, as weft ps lists them, or the job "
+                     "file of a job in Kubernetes")));
+  }
   std::atomic<bool> left{false};
   std::atomic<ControlClient*> client{nullptr};
   SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&](int) {
@@ -83,8 +108,11 @@ int Logs(const LogsArguments& arguments) {
 
 void AddLogs(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<LogsArguments>();
-  CLI::App* logs = app.add_subcommand("logs", "print what the ranks of a weftd's job have written");
-  AddJobArgument(*logs, &arguments->job)->required();
+  CLI::App* logs = app.add_subcommand("logs", "print what a job has written");
+  logs->add_option("job", arguments->job,
+                   "a job of weftd's, as weft ps lists them: job-17; or the file of a job in "
+                   "Kubernetes")
+      ->required();
   logs->add_flag("-f,--follow", arguments->follow, "go on until the job is over");
   logs->add_option("--rank", arguments->ranks, "only this rank's; may be given again")
       ->delimiter(',')

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -260,6 +262,16 @@ std::optional<NetworkDoor> DoorOf(const RunArguments& arguments) {
   return NetworkDoor{.address = arguments.listen, .bundle_file = arguments.tls, .port_file = ""};
 }
 
+// Takes down what becomes of hosts, where a later allocation is to know.
+std::function<void(const std::string&, const absl::Status&)> HostBook(
+    const RunArguments& arguments, const std::string& run_folder) {
+  if (!arguments.allocation) return nullptr;
+  return [allocation = *arguments.allocation, run_folder](const std::string& host,
+                                                          const absl::Status& state) {
+    TakeHostState(allocation, run_folder, host, state);
+  };
+}
+
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
           RunsEnd* end) {
   const JobSpec& job = prepared.file.job;
@@ -302,7 +314,8 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                        .env = arguments.env,
                        .stop = &stop,
                        .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
-                       .say = [&](const std::string& line) { progress.Say(line); }});
+                       .say = [&](const std::string& line) { progress.Say(line); },
+                       .host_changed = HostBook(arguments, prepared.paths.folder)});
   progress.Finish();
   Record(prepared, progress.state(), metrics_bytes);
   end->run.person_stopped = person;
@@ -334,6 +347,38 @@ std::string TakenText(const RunArguments& arguments) {
                       arguments.batch ? arguments.batch->job_id : arguments.allocation->name());
 }
 
+// The plan, the run folder and the hosts are said before anything is started.
+void SayWhatBegins(const RunArguments& arguments, const PreparedJob& prepared,
+                   const Continuation& going_on) {
+  std::cout << "plan: " << LayoutText(prepared.plan.layout) << ", "
+            << BytesText(prepared.plan.peak_bytes()) << " a worker, predicted "
+            << SecondsText(prepared.plan.time.total_s()) << " a step\n";
+  std::cout << (going_on.after_step > 0 ? "resume: " : "run: ") << prepared.paths.folder;
+  if (going_on.after_step > 0) std::cout << " from step " << going_on.after_step;
+  std::cout << TakenText(arguments);
+  const std::string chosen = ChosenSlotsText(arguments.hosts);
+  if (!chosen.empty()) std::cout << "\nslots: " << chosen;
+  if (prepared.file.slots_as_offered) {
+    std::cout << "\nslots: as many as the agents offer; the plan above is for "
+              << prepared.file.job.cluster.slots_per_node << " each";
+  }
+  std::cout << std::endl;
+}
+
+// Takes hosts out that failed in an allocation before, and the topology of the others; returns
+// lines about them.
+std::vector<std::string> TakeNodes(RunArguments* arguments, const PreparedJob& prepared) {
+  const JobSpec& job = prepared.file.job;
+  const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : job.cluster.nodes;
+  std::vector<std::string> lines =
+      LeaveOutFailedHosts(*arguments->allocation, prepared.paths.folder, least, &arguments->hosts);
+  if (job.hosts.failure_domains.empty()) {
+    std::string topology = TakeTopology(&arguments->hosts);
+    if (!topology.empty()) lines.push_back(std::move(topology));
+  }
+  return lines;
+}
+
 int Run(RunArguments arguments, RunsEnd* end) {
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
@@ -362,19 +407,10 @@ int Run(RunArguments arguments, RunsEnd* end) {
   }
   const absl::Status room = MakeRoom(job, going_on.run);
   if (!room.ok()) return Fail(room);
-  std::cout << "plan: " << LayoutText(prepared->plan.layout) << ", "
-            << BytesText(prepared->plan.peak_bytes()) << " a worker, predicted "
-            << SecondsText(prepared->plan.time.total_s()) << " a step\n";
-  std::cout << (going_on.after_step > 0 ? "resume: " : "run: ") << prepared->paths.folder;
-  if (going_on.after_step > 0) std::cout << " from step " << going_on.after_step;
-  std::cout << TakenText(arguments);
-  const std::string chosen = ChosenSlotsText(arguments.hosts);
-  if (!chosen.empty()) std::cout << "\nslots: " << chosen;
-  if (prepared->file.slots_as_offered) {
-    std::cout << "\nslots: as many as the agents offer; the plan above is for "
-              << job.cluster.slots_per_node << " each";
+  if (arguments.allocation) {
+    for (const std::string& line : TakeNodes(&arguments, *prepared)) std::cout << line << "\n";
   }
-  std::cout << std::endl;
+  SayWhatBegins(arguments, *prepared, going_on);
   if (arguments.detach) {
     std::error_code error;
     std::filesystem::create_directories(prepared->paths.logs(), error);
@@ -418,6 +454,7 @@ int RunAndEnd(const RunArguments& arguments) {
   if (!arguments.listen.empty() && is_noticed) return kExitTryAgain;
   if (!arguments.allocation || end.run_folder.empty()) return code;
   end.run.may_go_on |= code == kExitTryAgain;
+  if (!end.run.may_go_on || end.run.person_stopped) PrintAccounting(*arguments.allocation);
   return EndInSlurm(*arguments.allocation, end.run_folder, end.run, code);
 }
 

@@ -6,18 +6,28 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/slurm_verbs.h"
+#include "launcher/slurm/accounting.h"
 #include "launcher/slurm/after_run.h"
+#include "launcher/slurm/failed_hosts.h"
+#include "launcher/slurm/run_record.h"
 #include "launcher/slurm/slurm_program.h"
 #include "launcher/slurm/srun.h"
+#include "launcher/slurm/topology.h"
 
 namespace weft {
 namespace {
 
 constexpr double kLongestSleepS = 3600;
 constexpr int kMostQuestions = 100000;
+constexpr int kAccountingMs = 5000;   // a database that is slower is not waited for
+constexpr int kQuickAnswerMs = 2000;  // ranks are watched by others meanwhile, but a person waits
 
 // Slurm prints local time: 2026-11-24T20:00:00.
 std::optional<double> SecondsUntil(const std::string& time) {
@@ -73,6 +83,59 @@ void EndTimer::Wait() {
     if (left_s <= 0) return notice_();
     if (!Sleep(std::min(left_s, kLongestSleepS))) return;
   }
+}
+
+std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
+                                             const std::string& run_folder, int least,
+                                             std::vector<ListedHost>* hosts) {
+  if (!allocation.is_batch) return {};
+  const std::optional<SlurmRunRecord> record = ReadSlurmRun(run_folder);
+  if (!record) return {};
+  const int64_t now_s = absl::ToUnixSeconds(absl::Now());
+  const ChosenHosts chosen = ChooseHosts(allocation.hosts, record->failed_hosts, least, now_s);
+  std::vector<std::string> lines;
+  for (const FailedHost& host : chosen.left_out) {
+    std::erase_if(*hosts, [&](const ListedHost& each) { return each.name == host.name; });
+    lines.push_back(LeftOutLine(host, LocalTimeText(LeftOutUntil(host, now_s))));
+  }
+  for (const FailedHost& host : chosen.used_still) {
+    lines.push_back(absl::StrCat("host ", host.name, " has failed before (", host.reason,
+                                 "), but is used: too few others are there"));
+  }
+  return lines;
+}
+
+void TakeHostState(const SlurmAllocation& allocation, const std::string& run_folder,
+                   const std::string& host, const absl::Status& state) {
+  if (!allocation.is_batch) return;
+  SlurmRunRecord record = RecordFor(run_folder, allocation.name());
+  if (state.ok()) {
+    if (!TakeReturn(host, &record.failed_hosts)) return;
+  } else {
+    const absl::StatusOr<SlurmJob> job = AskForJob(allocation.name(), kQuickAnswerMs);
+    if (!job.ok() || job->state != "RUNNING" || IsPreempted(*job)) return;
+    const absl::string_view words = *absl::StrSplit(state.message(), '\n').begin();
+    TakeFailure(host, absl::StripPrefix(words, absl::StrCat("host ", host, ": ")),
+                absl::ToUnixSeconds(absl::Now()), &record.failed_hosts);
+  }
+  const absl::Status written = WriteSlurmRun(run_folder, record);
+  if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+}
+
+std::string TakeTopology(std::vector<ListedHost>* hosts) {
+  if (hosts->size() < 2) return "";
+  const absl::StatusOr<SlurmAnswer> answer =
+      AskSlurm({"scontrol", "show", "topology"}, "", kQuickAnswerMs);
+  if (!answer.ok() || answer->exit_code != 0 || !SetTopology(answer->out, hosts)) return "";
+  return absl::StrCat("topology: ", TopologyText(*hosts));
+}
+
+void PrintAccounting(const SlurmAllocation& allocation) {
+  const absl::StatusOr<SlurmAnswer> answer =
+      AskSlurm(SacctArgv(allocation.name()), "", kAccountingMs);
+  if (!answer.ok() || answer->exit_code != 0) return;
+  const std::optional<SlurmAccounting> figures = ParseAccounting(answer->out, allocation.name());
+  if (figures) std::cout << "slurm: accounting: " << AccountingText(*figures) << std::endl;
 }
 
 int EndInSlurm(const SlurmAllocation& allocation, const std::string& run_folder,

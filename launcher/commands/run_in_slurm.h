@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/hosts/agent_starter.h"
 #include "launcher/hosts/host_list.h"
@@ -42,6 +43,25 @@ class EndTimer {
   std::condition_variable changed_;
   std::thread thread_;
 };
+
+// Takes those hosts out that have failed this run in an allocation before and are to be left out
+// (launcher/slurm/failed_hosts.h), as long as `least` are left. Returns lines for people.
+std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
+                                             const std::string& run_folder, int least,
+                                             std::vector<ListedHost>* hosts);
+
+// Takes down in the run folder that a host was lost, for the allocations to come; OK: that it was
+// heard again. Where Slurm itself has ended the job, or takes its nodes, or does not answer, nobody
+// can tell, and nothing is taken down.
+void TakeHostState(const SlurmAllocation& allocation, const std::string& run_folder,
+                   const std::string& host, const absl::Status& state);
+
+// Gives hosts that have no domains those of Slurm's topology, next to each other (topology.h).
+// Returns a line for people; empty: Slurm knows of none that parts them.
+std::string TakeTopology(std::vector<ListedHost>* hosts);
+
+// Prints what Slurm's accounting says of the job, where it is on and answers soon.
+void PrintAccounting(const SlurmAllocation& allocation);
 
 // Has it decided who runs the job again, says so, and returns what the command ends with:
 // kExitTryAgain if and only if the batch script is to see to it. `code`: what it would be

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "launcher/commands/commands.h"
 #include "launcher/machine/log_tail.h"
 #include "launcher/service/text_table.h"
@@ -33,6 +35,22 @@ std::string LastStepOf(const std::string& run_folder) {
 }
 
 }  // namespace
+
+std::string LocalTimeText(int64_t unix_s) {
+  return absl::FormatTime("%H:%M", absl::FromUnixSeconds(unix_s), absl::LocalTimeZone());
+}
+
+std::vector<std::string> LeftOutLines(const std::string& run_folder) {
+  const std::optional<SlurmRunRecord> record = ReadSlurmRun(run_folder);
+  std::vector<std::string> lines;
+  if (!record) return lines;
+  const int64_t now_s = absl::ToUnixSeconds(absl::Now());
+  for (const FailedHost& host : record->failed_hosts) {
+    const int64_t until_s = LeftOutUntil(host, now_s);
+    if (until_s > 0) lines.push_back(LeftOutLine(host, LocalTimeText(until_s)));
+  }
+  return lines;
+}
 
 std::optional<SlurmJob> SlurmJobOf(const std::string& run_folder) {
   const std::optional<SlurmRunRecord> record = ReadSlurmRun(run_folder);
@@ -76,6 +94,7 @@ absl::StatusOr<std::string> SlurmJobsTable(const SlurmJobsWish& wish, int width)
     return absl::UnavailableError(absl::StrCat("squeue: ", LastLines(answer.err, 1, 500)));
   }
   std::vector<std::vector<std::string>> rows;
+  std::string left_out;
   for (const absl::string_view line : absl::StrSplit(answer.out, '\n')) {
     const std::vector<std::string> cells = absl::StrSplit(line, absl::MaxSplits('|', kColumns - 1));
     if (cells.size() != kColumns || !absl::StartsWith(cells[6], "weft:")) continue;
@@ -83,6 +102,9 @@ absl::StatusOr<std::string> SlurmJobsTable(const SlurmJobsWish& wish, int width)
     const std::string run(absl::StripPrefix(cells[6], "weft:"));
     rows.push_back({cells[0], cells[1], LastStepOf(run), cells[4], cells[5],
                     cells[3] == "N/A" ? "" : cells[3], cells[2] == "None" ? "" : cells[2], run});
+    for (const std::string& each : LeftOutLines(run)) {
+      absl::StrAppend(&left_out, cells[0], ": ", each, "\n");
+    }
   }
   if (rows.empty()) {
     return wish.all ? "Slurm remembers no jobs of weft's\n"
@@ -91,7 +113,7 @@ absl::StatusOr<std::string> SlurmJobsTable(const SlurmJobsWish& wish, int width)
   const std::vector<TableColumn> columns = {{"JOB", 20},       {"STATE", 14},        {"STEP", 12},
                                             {"NODES", 7},      {"PARTITION", 14, 6}, {"START", 19},
                                             {"REASON", 24, 8}, {"RUN", 200, 10}};
-  return TableText(columns, rows, width);
+  return absl::StrCat(TableText(columns, rows, width), left_out);
 }
 
 }  // namespace weft

@@ -4,11 +4,19 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "launcher/slurm/slurm_job.h"
 
 namespace weft {
+
+// "19:03", of this host's clock.
+std::string LocalTimeText(int64_t unix_s);
+
+// "host h2 is left out until 19:03: REASON", for each that the run's next allocation is to do
+// without.
+std::vector<std::string> LeftOutLines(const std::string& run_folder);
 
 // Slurm's job of the run folder, if it has one that is not over.
 std::optional<SlurmJob> SlurmJobOf(const std::string& run_folder);

@@ -8,6 +8,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_changes.h"
 #include "launcher/commands/service_options.h"
+#include "launcher/commands/slurm_verbs.h"
 #include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/service/job_view.h"
@@ -16,6 +17,12 @@
 
 namespace weft {
 namespace {
+
+void PrintLeftOut(const std::string& run_folder) {
+  for (const std::string& line : LeftOutLines(run_folder)) {
+    std::cout << "  left out    " << line << "\n";
+  }
+}
 
 int PrintRunning(const RunPaths& paths) {
   const auto client = Client::Open(SocketPath(paths.folder));
@@ -30,6 +37,7 @@ int PrintRunning(const RunPaths& paths) {
             << job->restarts_left() << " restarts left\n";
   const absl::StatusOr<Layout> layout = FromProto(job->layout());
   if (layout.ok()) std::cout << "  layout      " << LayoutText(*layout) << "\n";
+  PrintLeftOut(paths.folder);
   return kExitOk;
 }
 
@@ -62,6 +70,7 @@ int Status(const std::string& target) {
             << "  generation  " << (*previous)->record.generation << "\n";
   for (const std::string& refused : found->refused)
     std::cout << "  damaged     " << refused << "\n";
+  PrintLeftOut(paths->folder);
   return kExitOk;
 }
 

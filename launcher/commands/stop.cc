@@ -8,6 +8,7 @@
 
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_changes.h"
+#include "launcher/commands/kubernetes_verbs.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/commands/slurm_verbs.h"
@@ -23,6 +24,9 @@ constexpr int kStopPollMs = 50;
 constexpr double kMostDeadlineS = 1000000;
 
 int Stop(const std::string& target, bool now) {
+  if (const std::optional<JobSpec> job = KubernetesJobOf(target)) {
+    return StopKubernetesJob(*job, now);
+  }
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
   const absl::Status is_no_job = CheckIsNoJob(paths->folder, "stop");

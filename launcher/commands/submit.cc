@@ -149,6 +149,8 @@ int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
   if (arguments.dry_run) return PrintBatchScript(submission, prepared);
   const absl::Status free = CheckFreeInSlurm(prepared);
   if (!free.ok()) return Fail(free);
+  const absl::Status nodes = CheckNodesInSlurm(prepared);
+  if (!nodes.ok()) return Fail(nodes);
   int64_t after_step = 0;
   const absl::Status opened =
       OpenForSlurm(prepared, arguments.options.fresh, arguments.accept, &after_step);

@@ -96,19 +96,22 @@ int SubmitArray(const ArraySubmission& array, const PreparedJob& base) {
   SlurmSubmission submission = array.submission;
   for (const Task& task : *tasks) submission.tasks.push_back(task.sets);
   submission.folder = base.paths.folder;
-  if (array.dry_run) return PrintBatchScript(submission, Largest(*tasks, base.file.job.name));
+  const PreparedJob largest = Largest(*tasks, base.file.job.name);
+  if (array.dry_run) return PrintBatchScript(submission, largest);
   for (const Task& task : *tasks) {
     const absl::Status free = CheckFreeInSlurm(task.prepared);
     if (!free.ok()) return Fail(free);
   }
+  const absl::Status nodes = CheckNodesInSlurm(largest);
+  if (!nodes.ok()) return Fail(nodes);
   const absl::Status opened = OpenTasks(array, *tasks);
   if (!opened.ok()) return Fail(opened);
-  const absl::StatusOr<std::string> id = CallSbatch(
-      ScriptOf(submission, Largest(*tasks, base.file.job.name)), base.file.job.scheduler);
+  const absl::StatusOr<std::string> id =
+      CallSbatch(ScriptOf(submission, largest), base.file.job.scheduler);
   if (!id.ok()) return Fail(id.status());
   for (size_t i = 0; i < tasks->size(); ++i) {
-    const absl::Status written =
-        WriteSlurmRun((*tasks)[i].prepared.paths.folder, {.job_id = absl::StrCat(*id, "_", i)});
+    const std::string& run = (*tasks)[i].prepared.paths.folder;
+    const absl::Status written = WriteSlurmRun(run, RecordFor(run, absl::StrCat(*id, "_", i)));
     if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
   }
   Say(array, *tasks, *id, base.paths.folder);

@@ -1,5 +1,6 @@
 #include "launcher/commands/submit_slurm.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "launcher/hosts/ssh.h"
 #include "launcher/machine/start.h"
 #include "launcher/slurm/batch_script.h"
+#include "launcher/slurm/partition_nodes.h"
 #include "launcher/slurm/run_record.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_program.h"
@@ -90,6 +92,18 @@ absl::Status CheckFreeInSlurm(const PreparedJob& prepared) {
                    job->state, "; wait for its end, or end it: weft stop ", ShellWord(folder)));
 }
 
+absl::Status CheckNodesInSlurm(const PreparedJob& prepared) {
+  if (std::getenv("SBATCH_PARTITION") != nullptr) return absl::OkStatus();
+  const absl::StatusOr<SlurmAnswer> partitions =
+      AskSlurm({"scontrol", "show", "partition", "--oneliner", "--all"});
+  if (!partitions.ok() || partitions->exit_code != 0) return absl::OkStatus();
+  const absl::StatusOr<SlurmAnswer> nodes =
+      AskSlurm({"scontrol", "show", "node", "--oneliner", "--all"});
+  if (!nodes.ok() || nodes->exit_code != 0) return absl::OkStatus();
+  return CheckNodesOfPartition(prepared.file.job, prepared.plan,
+                               ParseSlurmPartitions(partitions->out), ParseSlurmNodes(nodes->out));
+}
+
 int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared,
                   int64_t after_step) {
   const JobSpec& job = prepared.file.job;
@@ -98,7 +112,8 @@ int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared
   std::filesystem::create_directories(prepared.paths.logs(), error);
   const absl::StatusOr<std::string> id = CallSbatch(ScriptOf(submission, prepared), job.scheduler);
   if (!id.ok()) return Fail(id.status());
-  const absl::Status written = WriteSlurmRun(prepared.paths.folder, {.job_id = *id});
+  const absl::Status written =
+      WriteSlurmRun(prepared.paths.folder, RecordFor(prepared.paths.folder, *id));
   if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
   std::cout << "slurm job " << *id << ": " << LayoutText(prepared.plan.layout) << ", "
             << BytesText(prepared.plan.peak_bytes()) << " a worker\n"

@@ -31,6 +31,10 @@ int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepa
 absl::Status OpenForSlurm(const PreparedJob& prepared, bool fresh,
                           const std::vector<std::string>& accept, int64_t* after_step);
 
+// InvalidArgument with the key to change if the nodes of the job's partition are not as the plan
+// needs them, by what scontrol says of them; where it says nothing, sbatch is left to judge.
+absl::Status CheckNodesInSlurm(const PreparedJob& prepared);
+
 // Hands it to Slurm, for a run whose folder was opened.
 int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared,
                   int64_t after_step);

@@ -24,6 +24,8 @@ struct AgentStarter {
       failure;
   // It also starts the agent of this host, so that whoever watches over the program sees all.
   bool starts_here = false;
+  // False: the program may go on for ever although its agent is gone.
+  bool ends_with_agent = true;
 };
 
 }  // namespace weft

@@ -36,10 +36,18 @@ namespace {
 constexpr int kMaxStarts = 100;  // a person who kills them for ever is not waited for
 constexpr int64_t kFirstPauseMs = 100;
 constexpr int64_t kLongestPauseMs = 30000;
-// So long weftd may not hear an agent that was up. ssh gives a link up after 45 s, srun never. Each
-// start in vain may take longer than the one before.
+// So long weftd may not hear an agent that was up, where its starter should end with it: ssh gives
+// a link up after 45 s. Each start in vain may take longer than the one before.
 constexpr int64_t kAwayPatienceMs = 30000;
+constexpr int64_t kLeastAwayPatienceMs = 2000;  // an agent dials again within 100 ms
 constexpr int kLongestAwayTimes = 10;
+
+// An agent that was not heard for its lease has ended its ranks by itself: a starter that does not
+// notice, such as srun, is not waited for any longer.
+int64_t AwayPatienceMs(const AgentStarter& starter, int64_t lease_ms) {
+  if (starter.ends_with_agent) return kAwayPatienceMs;
+  return std::clamp(lease_ms, kLeastAwayPatienceMs, kAwayPatienceMs);
+}
 
 // This host's address that the others are to dial.
 absl::StatusOr<std::string> OwnAddressFor(const std::string& other, const std::string& network) {
@@ -66,6 +74,7 @@ struct Agents::Agent {
   std::optional<RemoteAgent> remote;
   int starts = 0;
   bool was_up = false;
+  bool is_lost = false;        // as was told
   int64_t start_again_ms = 0;  // 0: it runs, or is over
   int64_t away_since_ms = 0;   // weftd does not hear it; 0: it does, or has not been asked
   int starts_in_vain = 0;      // since it was heard
@@ -206,6 +215,7 @@ void Agents::Heard(const std::vector<std::string>& hosts) {
     if (heard.count(agent->host.name) > 0) {
       agent->away_since_ms = 0;
       agent->starts_in_vain = 0;
+      if (agent->is_lost) Tell(agent.get(), absl::OkStatus());
     } else if (agent->away_since_ms == 0) {
       agent->away_since_ms = now_ms;
     }
@@ -247,7 +257,8 @@ absl::Status Agents::LookAtRemote(Agent* agent) {
   }
   if (!agent->was_up || agent->away_since_ms == 0) return absl::OkStatus();
   const int64_t away_ms = BootTimeMs() - agent->away_since_ms;
-  if (away_ms < kAwayPatienceMs * std::clamp(agent->starts_in_vain, 1, kLongestAwayTimes)) {
+  const int64_t patience_ms = AwayPatienceMs(options_.starter, options_.lease_ms);
+  if (away_ms < patience_ms * std::clamp(agent->starts_in_vain, 1, kLongestAwayTimes)) {
     return absl::OkStatus();
   }
   return RemoteEnded(agent, absl::UnavailableError(absl::StrCat(
@@ -274,6 +285,7 @@ absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
   const bool lost = agent->was_up && absl::IsUnavailable(why);
   if (!lost && !why.ok() && options_.leaves_out && options_.leaves_out(agent->host.name, why)) {
     agent->remote.reset();
+    Tell(agent, why);
     return absl::OkStatus();
   }
   if (!lost || agent->starts >= kMaxStarts) {
@@ -284,10 +296,16 @@ absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
     return why;
   }
   options_.say(absl::StrCat(why.message(), "; its agent is started again"));
+  if (!agent->is_lost) Tell(agent, why);
   agent->remote.reset();
   const int doublings = std::min(agent->starts - 1, 10);
   agent->start_again_ms = BootTimeMs() + std::min(kFirstPauseMs << doublings, kLongestPauseMs);
   return absl::OkStatus();
+}
+
+void Agents::Tell(Agent* agent, const absl::Status& state) {
+  agent->is_lost = !state.ok();
+  if (options_.changed) options_.changed(agent->host.name, state);
 }
 
 void Agents::Leave(int patience_ms) {

@@ -35,11 +35,14 @@ struct AgentsOptions {
   std::string socket;  // of weftd, here
   // Agents of other hosts are somebody else's to start, and dial this door; its port file is ours.
   std::optional<NetworkDoor> door = {};
+  int64_t lease_ms = 0;                    // weftd's for a silent agent
   bool preflight = false;                  // weftd has hosts checked: they only have to come up
   std::map<std::string, std::string> env;  // -x: for agents and what they start
   std::function<void(const std::string&)> say;
   // A host that did not come up: true, and it is left out; without this the run cannot go on.
   std::function<bool(const std::string& host, const absl::Status& why)> leaves_out = {};
+  // A host was lost or left out, and why; OK: one that was lost is heard again.
+  std::function<void(const std::string& host, const absl::Status& state)> changed = {};
 };
 
 class Agents {
@@ -78,6 +81,7 @@ class Agents {
   absl::Status LocalEnded(Agent* agent, int wait_status);
   absl::Status LookAtRemote(Agent* agent);
   absl::Status RemoteEnded(Agent* agent, const absl::Status& why);
+  void Tell(Agent* agent, const absl::Status& state);
 
   const AgentsOptions options_;
   std::vector<std::unique_ptr<Agent>> agents_;

@@ -42,7 +42,7 @@ namespace {
 constexpr int kLookMs = 50;            // how soon a person's wish to stop is seen
 constexpr int kDaemonStartMs = 30000;  // on a machine with more to do than cores
 constexpr int64_t kAnswerMs = 500;     // how long one question may wait
-constexpr int64_t kAskForAgentsMs = 2000;
+constexpr int64_t kAskForAgentsMs = 1000;
 constexpr int kPatienceMs = 1000;  // TERM, then KILL
 constexpr int kGonePatienceMs = 5000;
 constexpr int kMaxDaemonStarts = 100;  // a person who kills it for ever is not waited for
@@ -142,11 +142,14 @@ class Foreground {
                  .logs = options_.paths.logs(),
                  .socket = options_.socket,
                  .door = options_.door,
+                 .lease_ms = static_cast<int64_t>(
+                     options_.job.fault_tolerance.heartbeat_timeout_seconds * 1000),
                  .preflight = options_.job.fault_tolerance.preflight,
                  .env = options_.env,
                  .say = [this](const std::string& line) { Say(line); },
                  .leaves_out = [this](const std::string& host,
-                                      const absl::Status& why) { return LeavesOut(host, why); }}) {
+                                      const absl::Status& why) { return LeavesOut(host, why); },
+                 .changed = options_.host_changed}) {
     saved_step_ = options_.continuation.after_step;
   }
 

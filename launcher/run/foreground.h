@@ -57,6 +57,8 @@ struct ForegroundOptions {
   std::function<void(const std::string&)> say;           // a line for people
   // A host did not come up; says whether the others go on. Not given: if enough others are named.
   std::function<bool(const std::string& host, const absl::Status& why)> host_failed = {};
+  // A host was lost or left out, and why; OK: one that was lost is heard again.
+  std::function<void(const std::string& host, const absl::Status& state)> host_changed = {};
 };
 
 // Unavailable or Internal if weftd or the agent cannot be started or refuse the job; otherwise how

@@ -32,8 +32,7 @@ AfterRunAnswer AskAfterRun(const SlurmAllocation& allocation, const std::string&
   const absl::StatusOr<SlurmJob> job = AskForJob(allocation.name());
   // Without Slurm's word nobody knows whether it was cancelled: nothing is run again by mistake.
   if (!job.ok()) return {AfterRun::kLeave, std::string(job.status().message())};
-  SlurmRunRecord record = ReadSlurmRun(run_folder).value_or(SlurmRunRecord{});
-  if (record.job_id != allocation.name()) record = {.job_id = allocation.name()};
+  SlurmRunRecord record = RecordFor(run_folder, allocation.name());
   const AfterRun after = AfterRunOf(run, *job, record.idle_ends);
   record.idle_ends = run.progressed || after == AfterRun::kHold ? 0 : record.idle_ends + 1;
   std::string why = WhyText(after, *job);

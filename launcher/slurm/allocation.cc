@@ -16,6 +16,13 @@ absl::StatusOr<std::optional<SlurmAllocation>> AllocationOf(
   };
   SlurmAllocation allocation{.job_id = text("SLURM_JOB_ID"), .task = {}, .hosts = {}, .cpus = {}};
   const std::string nodes = text("SLURM_JOB_NODELIST");
+  const std::string components = text("SLURM_HET_SIZE");
+  if (!allocation.job_id.empty() && !components.empty() && components != "1") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "SLURM_HET_SIZE: job ", allocation.job_id, " is a heterogeneous one of ", components,
+        " components, but weft trains in one alone; ask for all nodes in one component, without "
+        "`:` and hetjob, or name the hosts by --hosts"));
+  }
   if (allocation.job_id.empty() || nodes.empty()) return std::optional<SlurmAllocation>();
   const std::string array = text("SLURM_ARRAY_JOB_ID"), task = text("SLURM_ARRAY_TASK_ID");
   if (!array.empty() && !task.empty()) allocation.task = absl::StrCat(array, "_", task);

@@ -23,7 +23,7 @@ struct SlurmAllocation {
 };
 
 // `variable` returns a variable's value; null: it is not set. nullopt: there is no allocation.
-// InvalidArgument if what is set cannot be read.
+// InvalidArgument if what is set cannot be read, or the job is a heterogeneous one.
 absl::StatusOr<std::optional<SlurmAllocation>> AllocationOf(
     const std::function<const char*(const char*)>& variable);
 

@@ -65,6 +65,10 @@ bool IsUnderWay(const SlurmJob& job) {
   return false;
 }
 
+bool IsPreempted(const SlurmJob& job) {
+  return !job.preempt_time.empty() && job.preempt_time != "None";
+}
+
 std::string ReasonMeaning(absl::string_view reason) {
   for (const Meaning& meaning : kMeanings) {
     if (meaning.reason == reason) return absl::StrCat(reason, ": ", meaning.text);
@@ -78,7 +82,7 @@ AfterRun AfterRunOf(const EndedRun& run, const SlurmJob& job, int idle_ends) {
   if (!run.may_go_on || run.person_stopped) return AfterRun::kLeave;
   const bool out_of_time = job.reason == "TimeLimit";
   if (job.state != "RUNNING" && !out_of_time) return AfterRun::kLeave;
-  const bool taken = out_of_time || (!job.preempt_time.empty() && job.preempt_time != "None");
+  const bool taken = out_of_time || IsPreempted(job);
   if (taken || run.progressed) return AfterRun::kRequeue;
   return idle_ends + 1 >= kMostIdleEnds ? AfterRun::kHold : AfterRun::kRequeue;
 }

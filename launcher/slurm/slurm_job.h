@@ -25,6 +25,9 @@ SlurmJob ParseSlurmJob(absl::string_view text);
 // True until Slurm is done with the job: it waits, runs, or is on its way to either.
 bool IsUnderWay(const SlurmJob& job);
 
+// True if another job is to have its nodes.
+bool IsPreempted(const SlurmJob& job);
+
 // Why a job waits, and what is to be done about it: "Resources: waits for free nodes".
 std::string ReasonMeaning(absl::string_view reason);
 

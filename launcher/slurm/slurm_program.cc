@@ -21,9 +21,9 @@ absl::StatusOr<SlurmAnswer> AskSlurm(const std::vector<std::string>& argv, const
   return answer;
 }
 
-absl::StatusOr<SlurmJob> AskForJob(const std::string& id) {
+absl::StatusOr<SlurmJob> AskForJob(const std::string& id, int timeout_ms) {
   ASSIGN_OR_RETURN(const SlurmAnswer answer,
-                   AskSlurm({"scontrol", "show", "job", "--oneliner", id}));
+                   AskSlurm({"scontrol", "show", "job", "--oneliner", id}, "", timeout_ms));
   SlurmJob job = ParseSlurmJob(answer.out);
   if (answer.exit_code != 0 || job.id.empty()) {
     return absl::NotFoundError(absl::StrCat("Slurm knows no job ", id, " any more"));

@@ -21,6 +21,6 @@ absl::StatusOr<SlurmAnswer> AskSlurm(const std::vector<std::string>& argv,
                                      int timeout_ms = kSlurmAnswerMs);
 
 // Slurm's record of the job. NotFound if it knows it no more; else as AskSlurm.
-absl::StatusOr<SlurmJob> AskForJob(const std::string& id);
+absl::StatusOr<SlurmJob> AskForJob(const std::string& id, int timeout_ms = kSlurmAnswerMs);
 
 }  // namespace weft

@@ -103,7 +103,8 @@ AgentStarter SrunStarter(SrunWords words) {
                 return SrunArgv(words, host, command);
               },
           .failure = SrunFailure,
-          .starts_here = true};
+          .starts_here = true,
+          .ends_with_agent = false};
 }
 
 }  // namespace weft

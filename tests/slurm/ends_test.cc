@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 
 #include "tests/slurm/slurm_run.h"
@@ -111,10 +112,47 @@ TEST_F(SlurmRun, GoesOnWhenSlurmsOwnProcessOfANodeIsKilled) {
   const HostBed::Answer killed = bed_->hosts().Run(
       2, "kill -9 $(pgrep -f '^slurmstepd: \\[" + job + R"(\.[0-9]' | head -1) && echo done)");
   ASSERT_EQ(killed.out, "done\n") << killed.err << bed_->hosts().Run(2, "pgrep -af slurm").out;
+  const auto at = std::chrono::steady_clock::now();
+  // Its lease of 4 s and a question; srun itself is not waited for.
+  EXPECT_TRUE(Eventually(15, [&] { return LastGeneration() > 1; })) << Words();
+  std::printf("a step again after %.2f s\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - at).count());
   AwaitCompleted(job, 240);
   EXPECT_GT(LastGeneration(), 1);
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(bed_->JobField(job, "Restarts"), "0") << "it was restarted in the allocation";
+}
+
+// The allocation has three nodes again, but two are enough.
+TEST_F(SlurmRun, LeavesANodeOutThatHasFailedBefore) {
+  SlurmJobWords words{.more = kShortLease, .steps = 1000000};
+  words.parallelism = "dp: auto, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm";
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(15)) << Words();
+  EXPECT_EQ(bed_->JobField(job, "NumNodes"), "3");
+  bed_->hosts().CutLink(3);
+  const std::string left_out = "host h3 is left out until ";
+  EXPECT_TRUE(Eventually(18, [&] {
+    SleepSeconds(0.1);
+    return Weft("status " + folder()).out.find(left_out) != std::string::npos;
+  })) << Words();
+  bed_->Head("scontrol requeue " + job);
+  bed_->hosts().RestoreLink(3);
+  LetGoOn(job);
+  const std::string log = folder() + "/logs/slurm-" + job + ".log";
+  EXPECT_TRUE(Eventually(20, [&] {
+    SleepSeconds(0.1);
+    return ReadText(log).find("took 2 hosts of Slurm job " + job) != std::string::npos;
+  })) << Words();
+  EXPECT_THAT(ReadText(log), HasSubstr("\n" + left_out));
+  EXPECT_EQ(bed_->JobField(job, "NumNodes"), "3");
+  const int64_t saved = LastStep();
+  EXPECT_TRUE(WaitForStep(saved + 10)) << Words();
+  EXPECT_THAT(Weft("ps").out, HasSubstr(job + ": " + left_out));
+  EXPECT_EQ(bed_->hosts().Run(3, "pgrep -f '^weft-worker --generation'").out, "");
+  EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
 }
 
 // A job that cannot begin is queued again, and held before long.

@@ -83,6 +83,9 @@ void SlurmBed::WriteFiles(const std::string& more) {
   std::ofstream(folder_ + "/etc/slurm.conf") << Config(folder_, more);
   std::ofstream(folder_ + "/etc/gres.conf")
       << "NodeName=h[1-3] Name=gpu File=" << folder_ << "/gpu[0-7]\n";
+  // It counts where `more` has TopologyPlugin=topology/tree.
+  std::ofstream(folder_ + "/etc/topology.conf")
+      << "SwitchName=s1 Nodes=h[1,3]\nSwitchName=s2 Nodes=h2\nSwitchName=s0 Switches=s[1-2]\n";
   std::ofstream(folder_ + "/munge.key") << std::string(128, 'k');
   chmod((folder_ + "/munge.key").c_str(), 0400);
 }

@@ -20,7 +20,9 @@ TEST_F(SlurmRun, GivesTheVeryLossesOfALocalRun) {
   AwaitCompleted(job);
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(LastGeneration(), 1);
-  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"), HasSubstr("done: step 60 of 60"));
+  const std::string log = ReadText(folder() + "/logs/slurm-" + job + ".log");
+  EXPECT_THAT(log, HasSubstr("done: step 60 of 60"));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("accounting"))) << "it is off";
 }
 
 TEST_F(SlurmRun, TrainsInAnAllocationOfItsOwn) {
@@ -83,6 +85,79 @@ TEST_F(SlurmRun, SaysWhatIsWrongWithAJob) {
   const HostBed::Answer not_shared = Weft("submit " + job + " --run-folder /tmp/run");
   EXPECT_THAT(not_shared.err, HasSubstr("/tmp/run is on this host alone; name a folder"));
   EXPECT_EQ(not_shared.exit_code, 2);
+}
+
+// Slurm believes that each node has 4 CPUs, 4000 MiB and 8 GPUs.
+TEST_F(SlurmRun, RefusesWhatNoNodeOfThePartitionHas) {
+  struct Case {
+    const char* name;
+    const char* parallelism;
+    std::string cluster;
+    const char* said;
+    const char* options = "";
+  };
+  for (const Case& each : {
+           Case{"slots", "dp: auto", "slots: 6",
+                "cluster.slots: 6 workers of 1 thread take 6 CPUs of a node, but nodes of "
+                "partition low have 4; write 4 or fewer"},
+           Case{"nodes", "dp: auto", "slots: 1, nodes: 6, partition: high",
+                "cluster.nodes: 6 are needed but partition high has 3 (h1, h2, h3); write fewer"},
+           Case{"gpus", "dp: auto, pp: 2, tp: 1", "gpus_per_node: 12, partition: gpu",
+                "cluster.gpus_per_node: 12 but nodes of partition gpu have 8 GPUs; write as many",
+                " --set cluster.profile=h100x8"},
+       }) {
+    const HostBed::Answer answer = Weft("submit " +
+                                        WriteJob({.name = each.name,
+                                                  .parallelism = each.parallelism,
+                                                  .cluster = "scheduler: slurm, " + each.cluster}) +
+                                        each.options);
+    EXPECT_EQ(answer.exit_code, 2) << each.name << answer.out;
+    EXPECT_THAT(answer.err, HasSubstr(each.said)) << each.name;
+  }
+  EXPECT_EQ(bed_->Head("squeue -h"), "");
+}
+
+class SlurmTopology : public SlurmRun {
+ protected:
+  void SetUp() override {
+    const std::string missing = SlurmBed::Missing();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+    bed_ = std::make_unique<SlurmBed>("TopologyPlugin=topology/tree\n");
+  }
+};
+
+TEST_F(SlurmTopology, MakesFailureDomains) {
+  const std::map<int64_t, std::string> alone = LocalCurve();
+  const std::string job = Submit(WriteJob({}));
+  AwaitCompleted(job);
+  EXPECT_EQ(Curve(), alone);
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              HasSubstr("topology: h1, h3 on s1; h2 on s2\n"));
+}
+
+TEST_F(SlurmRun, RefusesAHeterogeneousJob) {
+  const HostBed::Answer answer = bed_->hosts().Run(
+      SlurmBed::kHead, "cd " + bed_->shared() +
+                           " && salloc --quiet -N1 : -N1 " WEFT_BINARY_DIR "/bin/weft run " +
+                           WriteJob({}));
+  EXPECT_EQ(answer.exit_code, 2) << answer.out;
+  EXPECT_THAT(answer.err, HasSubstr("is a heterogeneous one of 2 components, but weft trains in "
+                                    "one alone; ask for all nodes in one component"));
+}
+
+// There is no slurmdbd here: a program in sacct's place answers as one does that has it.
+TEST_F(SlurmRun, ReportsWhatAccountingSays) {
+  const std::string bin = bed_->shared() + "/bin";
+  bed_->Head("mkdir " + bin + " && printf '%s\\n' '#!/bin/sh' 'id=${3#--jobs=}' " +
+             "'echo \"$id|65|05:10.400||12000\"' 'echo \"$id.0|64|05:10.400|325000K|12000\"' > " +
+             bin + "/sacct && chmod +x " + bin + "/sacct");
+  SlurmJobWords words;
+  words.cluster += ", setup: 'export PATH=" + bin + ":$PATH'";
+  const std::string job = Submit(WriteJob(words));
+  AwaitCompleted(job);
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              HasSubstr("slurm: accounting: 1:05 elapsed, 5:10 of CPU time, 317 MiB in the "
+                        "largest task, 12 kJ\n"));
 }
 
 TEST_F(SlurmRun, SaysWhyAJobIsHeld) {

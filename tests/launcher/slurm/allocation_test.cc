@@ -66,6 +66,19 @@ TEST(Allocation, IsRefusedWhereItsNumbersDoNotFit) {
                    .ok());
 }
 
+TEST(Allocation, IsRefusedWhereTheJobIsAHeterogeneousOne) {
+  const std::map<std::string, std::string> env = {{"SLURM_JOB_ID", "8"},
+                                                  {"SLURM_JOB_NODELIST", "h1"}};
+  std::map<std::string, std::string> one = env, two = env;
+  one["SLURM_HET_SIZE"] = "1";
+  two["SLURM_HET_SIZE"] = "2";
+  EXPECT_TRUE(Found(one).ok());
+  EXPECT_EQ(Found(two).status().message(),
+            "SLURM_HET_SIZE: job 8 is a heterogeneous one of 2 components, but weft trains in one "
+            "alone; ask for all nodes in one component, without `:` and hetjob, or name the hosts "
+            "by --hosts");
+}
+
 TEST(Allocation, KnowsTheVariablesOfATask) {
   for (const char* name : {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "SLURMD_NODENAME"}) {
     EXPECT_TRUE(IsOfATask(name)) << name;

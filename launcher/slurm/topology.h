@@ -1,0 +1,20 @@
+// The network of a cluster, as `scontrol show topology` prints it (plugins tree and block): which
+// nodes hang on one leaf switch, or are one block, and so fail together. Pure.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "launcher/hosts/host_list.h"
+
+namespace weft {
+
+// Gives each host the leaf switch or the block that it is in as its domain, and puts hosts of one
+// domain next to each other; else the order stays. Does nothing, and returns false, where the text
+// says nothing of a host, or they are all in one, or some host has a domain already.
+bool SetTopology(absl::string_view text, std::vector<ListedHost>* hosts);
+
+// "h1, h3 on s1; h2 on s2", of hosts with domains that stand next to each other.
+std::string TopologyText(const std::vector<ListedHost>& hosts);
+
+}  // namespace weft
