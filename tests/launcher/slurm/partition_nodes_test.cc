@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As Slurm 22.05 prints it for the cluster of tests/slurm; h2's Reason is a person's.
+// Written in the form in which scontrol prints the cluster of tests/slurm; h2's Reason is a person's.
 constexpr char kNodes[] =
     "NodeName=h1 Arch=x86_64 CoresPerSocket=4 CPUAlloc=0 CPUEfctv=4 CPUTot=4 CPULoad=0.97 "
     "AvailableFeatures=h100,ib ActiveFeatures=h100,ib Gres=gpu:8 NodeAddr=10.78.0.11 "

@@ -10,7 +10,7 @@ constexpr char kTree[] =
     "SwitchName=s0 Level=1 LinkSpeed=1 Nodes=h[1-4] Switches=s[1-2]\n"
     "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=h[1,3]\n"
     "SwitchName=s2 Level=0 LinkSpeed=1 Nodes=h2,h4\n";
-// As the manual of Slurm 24.05 has topology/block.
+// Written in the form of topology/block; no Slurm that has it was asked.
 constexpr char kBlocks[] =
     "BlockName=b1 BlockIndex=0 Nodes=h[1-2] BlockSize=2\n"
     "BlockName=b2 BlockIndex=1 Nodes=h[3-4] BlockSize=2\n"
