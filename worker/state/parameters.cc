@@ -87,6 +87,10 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
     views.place = place;
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
+    if (NarrowsSums(layout, numerics)) {
+      const std::string at = absl::StrCat("whole/reduced/", WordOf(place));
+      views.reduced = RangeOf(arena.Get(at, 1, largest * sharding.parts), 0, size * sharding.parts);
+    }
     views.own_master = numerics.has_master_weights()
                            ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)
                            : views.own_weights;
