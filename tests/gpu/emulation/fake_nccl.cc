@@ -374,7 +374,7 @@ void AdvanceOthers(ncclComm_t own) {
   }
 }
 
-// Inside a call on a communicator that blocks.
+// A call on a communicator that blocks waits here.
 ncclResult_t BlockUntilTaken(ncclComm_t comm) {
   for (int64_t round = 0; IsTaking(comm); ++round) {
     if (comm->resources->aborted) return ncclInternalError;

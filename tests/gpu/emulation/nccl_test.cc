@@ -126,7 +126,8 @@ TEST(Nccl, StartsNoThreadForACall) {
   EXPECT_EQ(counted("ncclAllReduce"), reduced + 2 * 3);
 }
 
-// What is started, and what it is split from; the others take what NCCL takes by itself.
+// The limit is that of what is started, and of what that is split from; the others take what NCCL
+// takes by itself.
 TEST(Nccl, LimitsTheBlocksOfWhatRunsBesideCompute) {
   const auto open_with = Fake<decltype(WeftFakeNcclOpenWith)>("WeftFakeNcclOpenWith");
   const Comms comms = MakeThreadComms(2);

@@ -187,8 +187,8 @@ TEST(DataComm, SumsIn16BitsMoveHalfTheBytesAtAnyStageOfZero) {
   }
 }
 
-// Six bytes for each gradient that is rounded, and for each sum that is widened: of every
-// microbatch where passes scatter them, else once.
+// The device moves six bytes for each gradient that is rounded, and for each sum that is widened:
+// of every microbatch where passes scatter them, else once.
 TEST(DataComm, RoundingTakesTheDevicesMemory) {
   JobSpec job = SampleJob();
   job.cluster = FreeCluster();

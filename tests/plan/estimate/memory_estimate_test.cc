@@ -225,7 +225,7 @@ TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
       if (!layout.layers_per_stage.empty()) continue;  // of seven blocks
       for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp8}) {
         Question question = QuestionAbout(model, 1024, "weft", precision);
-        // In one of the three: both formats of sums, without as many questions again.
+        // One of the three has narrow sums: both are seen without as many questions again.
         if (precision == Precision::kBf16) question.numerics.reduce_dtype = ReduceDtype::kBf16;
         for (int stage = 0; stage < layout.pp; ++stage) {
           const auto listed =

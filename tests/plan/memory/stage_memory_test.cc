@@ -114,7 +114,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
           OptimizerStates::kFactored}) {
       // Both widths, without as many questions again.
       const bool wide = states != OptimizerStates::kTwoMoments;
-      // So are sums of gradients in 16 bits.
+      // Sums of gradients are in 16 bits in one half, too.
       const bool narrow = states == OptimizerStates::kTwoMoments8Bit || !wide;
       const Numerics numerics = {.precision = wide ? Precision::kFp32 : Precision::kBf16,
                                  .optimizer = states,
@@ -186,8 +186,8 @@ TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
   }
 }
 
-// A place for embedding or head and two for blocks in turns, whatever the stage of ZeRO; nothing
-// where nobody sums.
+// There is a place for embedding or head and two for blocks in turns, whatever the stage of ZeRO;
+// nothing where nobody sums.
 TEST(PlanRankMemory, HoldsThreePlacesForSumsIn16Bits) {
   const ModelShape model = Tiny(ModelFamily::kGpt2);
   const auto bytes_of = [&](const Layout& layout, ReduceDtype type) {

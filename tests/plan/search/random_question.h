@@ -89,7 +89,7 @@ inline Question RandomQuestion(Dice& dice) {
   if (odd && engine == "megatron-deepspeed") engine = "megatron-lm";
   if (odd && engine == "pytorch-eager") engine = "pytorch-fsdp";
   question.engine = *EngineProfileNamed(engine);
-  // Both formats of sums, without another throw.
+  // This asks for both formats of sums without another throw.
   if (question.engine.memory.arena && question.numerics.precision == Precision::kBf16) {
     question.numerics.reduce_dtype = ReduceDtype::kBf16;
   }

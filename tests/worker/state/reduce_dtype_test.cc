@@ -111,7 +111,7 @@ class AnyReduce : public testing::TestWithParam<ReduceCase> {
   const Layout layout_ = LayoutOf(GetParam(), narrow_);
 };
 
-// Measured: 8.1e-5 at most, of the losses of 20 steps.
+// The largest difference measured is 8.1e-5, of the losses of 20 steps.
 TEST_P(AnyReduce, TrainsCloseToFp32SumsInThePlannedMemory) {
   const TrainingOutcome wide = TrainWith(wide_, layout_, folder_.Make("wide"));
   const TrainingOutcome narrow = TrainWith(narrow_, layout_, folder_.Make("narrow"));
@@ -138,7 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ReduceCase{2, 2, 1, 2, ScheduleKind::kZeroBubbleH1, 7}, ReduceCase{3, 3},
                     ReduceCase{3, 4, 2, 2, ScheduleKind::kOneForwardOneBackward, 7}));
 
-// One microbatch, so that the first step's gradients are summed from the same bits in both formats.
+// There is one microbatch, so that the first step's gradients are summed from the same bits in both
+// formats.
 std::vector<SumsOfRank> FirstSums(const ReduceCase& c, ReduceDtype type) {
   const TestFolder folder;
   JobSpec job = JobOf(c, folder, type);

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// How long the thread stays awake after a call: about what the host needs between two of a block.
+// The thread stays awake so long after a call: about what the host needs between two of a block.
 constexpr std::chrono::microseconds kAwake{50};
 
 }  // namespace
