@@ -11,7 +11,7 @@ namespace {
 // The last bucket of an engine that reduces all of a stage in buckets of a size is never hidden.
 constexpr double kLastBucket = 0.02;
 
-// What is rounded to 16 bits before a sum, or widened after it, is read once and written once.
+// Rounding to 16 bits before a sum, and widening after it, reads once and writes once.
 constexpr double kNarrowingBytes = 2 + 4;
 
 // Collectives run beside compute where there is room for them: a GPU has units to spare, workers on

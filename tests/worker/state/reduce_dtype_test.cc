@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-// What one rank hands to a sum of gradients, or gets of it.
+// A Summed is what one rank hands to a sum of gradients, and gets of it.
 struct Summed {
   std::vector<double> before, after;  // of the whole run; of the range that is this rank's
   int64_t first = 0;                  // where that range begins

@@ -45,8 +45,8 @@ struct Piece {
   int64_t bytes = 0;
 };
 
-// What runs beside compute leaves it most of the device: so many blocks of threads of an H100's 132
-// multiprocessors, where NCCL takes up to 32 by itself. NCCL's documentation of ncclConfig_t,
+// Calls that run beside compute leave it most of the device: so many blocks of threads of an H100's
+// 132 multiprocessors, where NCCL takes up to 32 by itself. NCCL's documentation of ncclConfig_t,
 // maxCTAs; the number is of the range, 8 to 16, that practice begins at, and not measured here.
 constexpr int kMostCtasBeside = 16;
 
@@ -108,10 +108,10 @@ class NcclComm final : public Comm {
     if (BackendStatus s = Allocate(); !s.ok()) return s;
     if (BackendStatus s = watch_.Start(); !s.ok()) return s;
     world_peers_ = Others(world_size_, rank_);
-    if (BackendStatus s = OpenWorld(GroupUse::kBlocking); !s.ok()) return s;
-    Call call;
-    if (auto s = init_calls_.Begin("making the group of exchanges", -1, &call); !s.ok()) return s;
     exchange_.peers = world_peers_;
+    Call call;
+    if (BackendStatus s = OpenWorld(GroupUse::kBlocking); !s.ok()) return s;
+    if (auto s = init_calls_.Begin("making the group of exchanges", -1, &call); !s.ok()) return s;
     return Split(call, GroupUse::kBlocking, 0, &exchange_);
   }
 
@@ -393,8 +393,7 @@ class NcclComm final : public Comm {
 
   // One call into NCCL on the group's communicator, until NCCL has taken it.
   BackendStatus Enter(const Call& call, NcclThread::Enter enter) {
-    const Group& members = GroupOf(call.group);
-    return watch_.Run(call, members.comm, members.peers, std::move(enter));
+    return watch_.Run(call, GroupOf(call.group).comm, GroupOf(call.group).peers, std::move(enter));
   }
 
   // Until the device is through with `call`, which is on its stream, and all that was queued or
@@ -433,8 +432,7 @@ class NcclComm final : public Comm {
         });
   }
   BackendStatus MoveInGroup(const Call& call, const Lane& lane, std::vector<Piece> pieces) {
-    const Group& members = GroupOf(call.group);
-    return Move(call, lane, members.comm, std::move(pieces), members.peers);
+    return Move(call, lane, GroupOf(call.group).comm, std::move(pieces), GroupOf(call.group).peers);
   }
 
   // Bytes of one rank's slice, so that those of all fit into the staging buffer.
