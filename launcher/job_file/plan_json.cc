@@ -255,6 +255,7 @@ std::string PlanJson(const JobFile& file, const PlanReport& report, int max_reje
         {"seq_len", job.training.seq_len},
         {"tokens_per_step", job.training.global_batch_size * job.training.seq_len},
         {"mixed_precision", Text(WordOf(job.training.mixed_precision))},
+        {"reduce_dtype", Text(WordOf(job.training.reduce_dtype))},
         {"steps", job.training.steps}}},
       {"layout", LayoutJson(plan.layout)},
       {"memory", MemoryJson(plan)},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/memory/memory.h"
 #include "plan/schedule/schedule.h"
 
 namespace weft {
@@ -9,6 +10,9 @@ namespace {
 
 // The last bucket of an engine that reduces all of a stage in buckets of a size is never hidden.
 constexpr double kLastBucket = 0.02;
+
+// Rounding to 16 bits before a sum, and widening after it, reads once and writes once.
+constexpr double kNarrowingBytes = 2 + 4;
 
 // Collectives run beside compute where there is room for them: a GPU has units to spare, workers on
 // processors need a core that no worker computes on.
@@ -45,6 +49,10 @@ double SummedGradientBytes(const Question& question) {
   return question.numerics.precision == Precision::kFp32 ? 4 : question.engine.time.gradient_bytes;
 }
 
+double ReducedGradientBytes(const Question& question) {
+  return question.numerics.narrows_sums() ? 2 : SummedGradientBytes(question);
+}
+
 double GatheredWeightBytes(const Question& question) {
   return question.numerics.precision == Precision::kFp32 ? 4 : question.engine.time.parameter_bytes;
 }
@@ -74,10 +82,12 @@ DataComm::DataComm(const Question& question, const Machine& machine, const Layou
   } else {
     TakePool(axis);
   }
+  narrow_s_ = blocks_ * block_.narrow_s;
   beside_s_ = blocks_ * block_.reduce_s();
   gather_s_ = blocks_ * block_.gather_s;
   for (const End& end : {embedding_, head_}) {
     if (!end.held) continue;
+    narrow_s_ += end.moves.narrow_s;
     (end.late ? late_s_ : beside_s_) += end.moves.reduce_s();
     gather_s_ += end.moves.gather_s;
   }
@@ -154,7 +164,12 @@ DataComm::Moves DataComm::MovesOf(const Axis& axis, double summed_parameters,
   const TimeHabits& habits = axis.question.engine.time;
   const Layout& layout = axis.layout;
   Moves moves;
-  const double bytes = SummedGradientBytes(axis.question) * summed_parameters;
+  const double bytes = ReducedGradientBytes(axis.question) * summed_parameters;
+  if (NarrowsSums(layout, axis.question.numerics)) {
+    const double own = layout.zero_stage == 0 ? 1 : 1.0 / layout.zero_ranks();
+    moves.narrow_s = CoreSharing(axis.question.cluster, layout.world_size()) * kNarrowingBytes *
+                     (1 + own) * summed_parameters / axis.machine.memory_bytes_per_s;
+  }
   if (layout.zero_stage == 0) {
     moves.scatter_s = ReduceSeconds(axis, axis.data, bytes);
     return moves;
@@ -238,6 +253,12 @@ ActionSeconds DataComm::PassWaits(const Layout& layout, int stage,
                                   const ActionSeconds& passes) const {
   if (!MovesInPasses(layout)) return {.forward_s = 0, .backward_s = 0};
   ActionSeconds waits = WaitsOfOne(layout, TurnsOf(layout, stage), passes, /*last=*/false);
+  double narrow_s = cut_ * block_.narrow_s;
+  for (const End& end : {embedding_, head_}) {
+    if (ends_cut_ && end.held) narrow_s += end.moves.narrow_s;
+  }
+  waits.backward_s += narrow_s;
+  if (SplitsBackward(layout)) waits.weight_gradient_s += narrow_s;
   const double last = 1 / static_cast<double>(layout.gradient_accumulation_steps);
   if (SplitsBackward(layout)) {
     waits.backward_s -= last * waits.weight_gradient_s;
@@ -262,7 +283,7 @@ double DataComm::EndSeconds(const Layout& layout, int stage, const ActionSeconds
     const ActionSeconds last = WaitsOfOne(layout, turns, passes, /*last=*/true);
     waits_s = std::max(waits_s, halves ? last.weight_gradient_s : last.backward_s);
   }
-  const double end_s = late_s_ + waits_s;
+  const double end_s = late_s_ + narrow_s_ + waits_s;
   if (layout.zero_stage == 0) return end_s;
   // Weights that are whole in passes come from their owners after the update.
   double gather_s = gather_s_;
@@ -282,7 +303,7 @@ double DataComm::LeastEndSeconds(const Layout& layout, const ActionSeconds& pass
   const double sums_s = Exposed(beside_s_, window_s, last_share_);
   const double gather_s = ExposedGather(gather_s_, passes);
   const double gathers_s = SplitsBackward(layout) ? 0 : (cut_ - kept_) * pass_gather_s_;
-  return late_s_ +
+  return late_s_ + narrow_s_ +
          std::min(sums_s + gather_s, Exposed(beside_s_ + gathers_s, window_s, last_share_));
 }
 

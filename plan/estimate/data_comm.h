@@ -13,9 +13,11 @@ namespace weft {
 // Whether collectives over the data axis are part of passes: those of ZeRO 2 and 3.
 bool MovesInPasses(const Layout& layout);
 
-// Bytes of a parameter's gradient as it is summed, and of its weight as it is gathered. In 16 or 8
-// bits the engine's habits; in fp32 both have 4.
+// Bytes of a parameter's gradient as it is summed over copies of the same tensor, as it is reduced
+// over data ranks (training.reduce_dtype), and of its weight as it is gathered. In 16 or 8 bits the
+// engine's habits; in fp32 all have 4.
 double SummedGradientBytes(const Question& question);
+double ReducedGradientBytes(const Question& question);
 double GatheredWeightBytes(const Question& question);
 
 class DataComm {
@@ -46,6 +48,7 @@ class DataComm {
     double gather_s = 0;   // weights, of their parts
     double scatter_s = 0;  // gradients: each part to its owners
     double across_s = 0;   // a part's sum over the groups of ranks that each hold all parts
+    double narrow_s = 0;   // rounding before the sums and widening after them, on the device
 
     double reduce_s() const { return scatter_s + across_s; }
   };
@@ -101,6 +104,7 @@ class DataComm {
   double pass_scatter_s_ = 0;  // of a block's gradients
   bool ends_cut_ = false;
   End embedding_, head_;
+  double narrow_s_ = 0;               // of all buckets, once
   double beside_s_ = 0, late_s_ = 0;  // all sums that may run beside the last pass, and the others
   double gather_s_ = 0;               // of all weights, after the update
   double first_gather_s_ = 0;         // of those that the next step takes first

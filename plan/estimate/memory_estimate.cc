@@ -123,24 +123,22 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
-// Counts what an arena's places for whole buckets hold (WholeBuffersOf of plan/memory/memory.h):
-// embedding or head, and blocks in turns of two. Experts that nobody shares are whole anyway. Every
-// bucket of a frozen base is taken to be cut, also one that has its place to itself.
-StageParameters WholePlaces(const Question& question, const Layout& layout, int stage,
-                            const BlockFacts& facts) {
+// Counts what an arena's places for buckets hold (WholeBuffersOf of plan/memory/memory.h):
+// embedding or head, and blocks in turns of two. `is_used` says of how many buckets a place is
+// there.
+template <typename IsUsed>
+StageParameters PlacesFor(const Question& question, const Layout& layout, int stage,
+                          const BlockFacts& facts, const IsUsed& is_used) {
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
-  const auto is_used = [&](WholePlace place) {
-    return question.adapters ? counts.at(place) > 0 : counts.IsShared(place);
-  };
-  const double turns =
-      (is_used(WholePlace::kEvenBlocks) ? 1 : 0) + (is_used(WholePlace::kOddBlocks) ? 1 : 0);
+  const double turns = (is_used(counts.at(WholePlace::kEvenBlocks)) ? 1 : 0) +
+                       (is_used(counts.at(WholePlace::kOddBlocks)) ? 1 : 0);
   const StageParameters block = MeanBlockParameters(question, layout, stage, facts.parameters);
   StageParameters whole;
   whole.linear = turns * block.linear;
-  whole.experts = layout.expert_ranks(layout.zero_ranks()) > 1 ? turns * block.experts : 0;
+  whole.experts = turns * block.experts;
   whole.vectors = turns * block.vectors;
   whole.adapters = turns * block.adapters;
-  if (!is_used(WholePlace::kEnds)) return whole;
+  if (!is_used(counts.at(WholePlace::kEnds))) return whole;
   const StageParameters rank = ParametersOf(question, layout, stage, facts.parameters);
   const double other_end = counts.ends > 1 ? LocalVocabulary(question, layout) *
                                                  static_cast<double>(question.model.hidden_size)
@@ -148,6 +146,26 @@ StageParameters WholePlaces(const Question& question, const Layout& layout, int 
   whole.tables = rank.tables - other_end;
   whole.vectors += rank.vectors - static_cast<double>(counts.blocks) * block.vectors;
   return whole;
+}
+
+// Experts that nobody shares are whole anyway. Every bucket of a frozen base is taken to be cut,
+// also one that has its place to itself.
+StageParameters WholePlaces(const Question& question, const Layout& layout, int stage,
+                            const BlockFacts& facts) {
+  const int64_t least = question.adapters ? 1 : 2;
+  StageParameters whole = PlacesFor(question, layout, stage, facts,
+                                    [least](int64_t buckets) { return buckets >= least; });
+  if (layout.expert_ranks(layout.zero_ranks()) == 1) whole.experts = 0;
+  return whole;
+}
+
+// Counts the gradients that are rounded to be summed: those of experts that nobody shares are not.
+StageParameters ReducedPlaces(const Question& question, const Layout& layout, int stage,
+                              const BlockFacts& facts) {
+  StageParameters reduced =
+      PlacesFor(question, layout, stage, facts, [](int64_t buckets) { return buckets > 0; });
+  if (layout.expert_ranks(layout.data_group()) == 1) reduced.experts = 0;
+  return reduced;
 }
 
 // ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger. A frozen base is
@@ -186,6 +204,10 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   } else if (layout.zero_stage >= 2) {
     const StageParameters& block = facts.parameters.block;
     bytes += WeightBytes(question) * (question.adapters ? block.adapters : block.all());
+  }
+  if (habits.arena && NarrowsSums(layout, question.numerics)) {
+    const StageParameters reduced = ReducedPlaces(question, layout, stage, facts);
+    bytes += 2 * (question.adapters ? reduced.adapters : reduced.all());
   }
   if (layout.cp > 1 && !habits.arena) {
     // A ring's two buffers for keys and values to come (arXiv:2310.01889, 3).

@@ -39,9 +39,9 @@ struct NumberRange {
 using KeyField =
     std::variant<std::monostate, bool*, int*, int64_t*, uint64_t*, double*, std::string*,
                  std::optional<bool>*, std::optional<int>*, std::optional<int64_t>*, Precision*,
-                 OptimizerKind*, TokenFormat*, LrSchedule*, ResumeMode*, Scheduler*, FrozenFormat*,
-                 BackendKind*, Collective*, std::optional<ScheduleKind>*, std::optional<Recompute>*,
-                 std::optional<OffloadDevice>*, std::vector<Recompute>*,
+                 ReduceDtype*, OptimizerKind*, TokenFormat*, LrSchedule*, ResumeMode*, Scheduler*,
+                 FrozenFormat*, BackendKind*, Collective*, std::optional<ScheduleKind>*,
+                 std::optional<Recompute>*, std::optional<OffloadDevice>*, std::vector<Recompute>*,
                  std::optional<std::vector<int64_t>>*, std::vector<std::string>*,
                  std::map<std::string, std::string>*, std::vector<DataSource>*,
                  std::vector<ParamGroup>*, std::vector<MatmulPoint>*, std::vector<CollectivePoint>*,

@@ -426,20 +426,31 @@ StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout
   const Sharding sharding = ShardingOf(layout);
   const int64_t unit = BucketUnit(numerics.optimizer);
   StateBuffers buffers;
-  const auto add = [&](const std::array<absl::string_view, kWholePlaces>& names, ElementType type) {
+  using Names = std::array<absl::string_view, kWholePlaces>;
+  const auto add = [&](const Names& names, int64_t least_buckets, ElementType type) {
     for (const WholePlace place :
          {WholePlace::kEnds, WholePlace::kEvenBlocks, WholePlace::kOddBlocks}) {
-      if (!elements.counts.IsShared(place)) continue;
+      if (elements.counts.at(place) < least_buckets) continue;
       const int64_t run = place == WholePlace::kEnds ? elements.end : elements.block;
       const int64_t whole = sharding.parts * PartElements(run, sharding.parts, unit);
       buffers.Add({MemoryKind::kCommunication, names[static_cast<size_t>(place)], whole, type});
     }
   };
-  if (sharding.weights) add({"weights/ends", "weights/even", "weights/odd"}, numerics.compute());
+  constexpr int64_t kShared = 2;
+  if (sharding.weights) {
+    add({"weights/ends", "weights/even", "weights/odd"}, kShared, numerics.compute());
+  }
   if (sharding.gradients) {
-    add({"gradients/ends", "gradients/even", "gradients/odd"}, ElementType::kFp32);
+    add({"gradients/ends", "gradients/even", "gradients/odd"}, kShared, ElementType::kFp32);
+  }
+  if (NarrowsSums(layout, numerics)) {
+    add({"reduced/ends", "reduced/even", "reduced/odd"}, 1, ElementType::kBf16);
   }
   return buffers;
+}
+
+bool NarrowsSums(const Layout& layout, const Numerics& numerics) {
+  return numerics.narrows_sums() && layout.data_group() > 1;
 }
 
 StagingRoom StagingOf(const BucketElements& elements, const Layout& layout,

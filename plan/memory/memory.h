@@ -99,7 +99,7 @@ class StateBuffers {
   const StateBuffer* end() const { return buffers_.data() + count_; }
 
  private:
-  std::array<StateBuffer, 8> buffers_ = {};
+  std::array<StateBuffer, 9> buffers_ = {};
   size_t count_ = 0;
 };
 
@@ -116,10 +116,14 @@ struct BucketElements {
   BucketCounts counts = {};
 };
 BucketElements BucketElementsOf(absl::Span<const Bucket> buckets);
-// Returns the buffers of the places that buckets share (plan/shards/whole_places.h).
-// StateBuffer::prefix is "weights/<place>" or "gradients/<place>".
+// Returns the buffers of the places that buckets share (plan/shards/whole_places.h), and, where
+// sums over a data group are narrow, of those where any bucket's gradients are summed.
+// StateBuffer::prefix is "weights/<place>", "gradients/<place>" or "reduced/<place>".
 StateBuffers WholeBuffersOf(const BucketElements& elements, const Layout& layout,
                             const Numerics& numerics);
+
+// Says whether gradients are rounded to 16 bits in "whole/reduced/<place>" and summed there.
+bool NarrowsSums(const Layout& layout, const Numerics& numerics);
 
 // Offloaded states are staged on the device while the update works on them, so many elements of
 // each bucket's own part at a time: "work/staging<place>/<prefix>", for each of StateBuffersOf's

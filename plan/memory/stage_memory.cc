@@ -91,7 +91,8 @@ size_t StageMemoryTable::Hash::operator()(const Key& key) const {
 }
 
 size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
-  const int habits = key.zero_stage * 2 + static_cast<int>(key.offload_optimizer);
+  const int habits =
+      key.zero_stage * 4 + (key.has_data_group ? 2 : 0) + static_cast<int>(key.offload_optimizer);
   return HashOf({static_cast<int64_t>(reinterpret_cast<uintptr_t>(key.share)), key.blocks, habits,
                  key.zero_ranks});
 }
@@ -189,6 +190,7 @@ const MemoryBytes& StageMemoryTable::StatesOf(const Share& share, const Layout& 
                          .blocks = blocks,
                          .zero_stage = layout.zero_stage,
                          .zero_ranks = layout.zero_ranks(),
+                         .has_data_group = layout.data_group() > 1,
                          .offload_optimizer = layout.offload_optimizer};
   const auto [found, is_new] = states_.try_emplace(key);
   if (is_new) found->second = MeasureStates(share, layout, blocks);

@@ -84,6 +84,7 @@ class StageMemoryTable {
     int64_t blocks = 0;
     int zero_stage = 0;
     int zero_ranks = 1;
+    bool has_data_group = false;
     OffloadDevice offload_optimizer = OffloadDevice::kNone;
 
     friend bool operator==(const StatesKey&, const StatesKey&) = default;

@@ -88,10 +88,13 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-// "bf16"; "bf16 with adapters (r 16) beside an nf4 base"
+// "bf16"; "bf16, gradients reduced in bf16"; "bf16 with adapters (r 16) beside an nf4 base"
 std::string PrecisionText(const JobSpec& job) {
-  const absl::string_view precision = WordOf(job.training.mixed_precision);
-  if (!job.lora) return absl::StrCat(precision);
+  std::string precision(WordOf(job.training.mixed_precision));
+  if (job.numerics().narrows_sums()) {
+    absl::StrAppend(&precision, ", gradients reduced in ", WordOf(job.training.reduce_dtype));
+  }
+  if (!job.lora) return precision;
   const FrozenFormat frozen = job.lora->quantization;
   const absl::string_view base = frozen == FrozenFormat::kBf16 ? "bf16" : WordOf(frozen);
   return absl::StrCat(precision, " with adapters (r ", job.lora->r, ") beside a base in ", base);

@@ -52,6 +52,7 @@ struct TrainingSpec {
   double gradient_clipping = 1.0;  // 0: off
   uint64_t seed = 42;
   Precision mixed_precision = Precision::kFp32;
+  ReduceDtype reduce_dtype = ReduceDtype::kFp32;  // of sums of gradients over the data group
   // Steps in a row whose loss or gradient norm is not finite, and whose update is therefore
   // skipped, before training ends. 1: the first one ends it.
   int64_t max_consecutive_skipped_steps = 5;
@@ -246,6 +247,7 @@ struct JobSpec {
   Numerics numerics() const {
     return {.precision = training.mixed_precision,
             .optimizer = optimizer.states(),
+            .reduce_dtype = training.reduce_dtype,
             .cudnn_attention = cluster.device.backend == BackendKind::kCuda && !deterministic,
             .threads = cluster.device.backend == BackendKind::kCpu ? threads_per_worker : 1};
   }

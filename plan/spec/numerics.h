@@ -16,6 +16,7 @@ int64_t ElementBytes(ElementType type);
 struct Numerics {
   Precision precision = Precision::kFp32;
   OptimizerStates optimizer = OptimizerStates::kTwoMoments;
+  ReduceDtype reduce_dtype = ReduceDtype::kFp32;
   bool cudnn_attention = false;  // the device may compute attention by cuDNN, in more scratch
   int threads = 1;  // of the device, a CPU: each computes attention in scratch of its own
 
@@ -24,6 +25,8 @@ struct Numerics {
   ElementType compute() const;
   // Weights of 16 bits are rounded copies of fp32 ones, which the optimizer works on.
   bool has_master_weights() const { return compute() != ElementType::kFp32; }
+  // Gradients are rounded to 16 bits before they are summed over the data group.
+  bool narrows_sums() const { return reduce_dtype != ReduceDtype::kFp32; }
 };
 
 }  // namespace weft

@@ -14,6 +14,11 @@ Words WordsOf(Precision) {
   return kWords;
 }
 
+Words WordsOf(ReduceDtype) {
+  static constexpr absl::string_view kWords[] = {"fp32", "bf16"};
+  return kWords;
+}
+
 absl::StatusOr<Precision> ParsePrecision(absl::string_view name) {
   return ParseWord<Precision>(name, "a precision");
 }

@@ -18,7 +18,12 @@ int ActivationBytes(Precision precision);
 // values; kNf4Double: those scales quantised once more (Dettmers et al., arXiv:2305.14314, 3).
 enum class FrozenFormat { kBf16, kInt8, kNf4, kNf4Double };
 
+// Gradients travel in this format when they are summed over the data group; they are accumulated,
+// and updates read them, in fp32.
+enum class ReduceDtype { kFp32, kBf16 };
+
 Words WordsOf(Precision);
+Words WordsOf(ReduceDtype);
 Words WordsOf(FrozenFormat);
 absl::StatusOr<Precision> ParsePrecision(absl::string_view name);
 

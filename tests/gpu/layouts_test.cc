@@ -268,6 +268,43 @@ TEST(CudaInBf16, HasTheSameBitsOverNcclInRankOrderAndIsAFewRoundingsOffElsewhere
   }
 }
 
+// Gradients travel in 16 bits. Against the CPU backend a sum may be rounded to the other side where
+// what is summed differs by its own rounding; over NCCL in rank order the bits are those over
+// mapped memory, and NCCL's own sums of three are off by two roundings of half a unit more.
+TEST(CudaReduceDtype, ReducesGradientsInBf16AsTheCpuDoes) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  job.training.reduce_dtype = ReduceDtype::kBf16;
+  job.training.global_batch_size = 6;
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    Layout layout = MakeLayout(3, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+    layout.zero_stage = zero_stage;
+    const std::string name = LayoutText(layout);
+    SCOPED_TRACE(name);
+    job.deterministic = true;
+    const TrainingOutcome cpu = TrainWith(job, layout, folder.Make(name + " cpu"));
+    ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+    const TrainingOutcome mapped = TrainOnCuda(job, layout, folder.Make(name + " mapped"));
+    ASSERT_TRUE(mapped.status().ok()) << mapped.status();
+    EXPECT_LT(RelativeDifference(mapped.losses(), cpu.losses()), 2e-4);
+    EXPECT_LT(RelativeDifference(mapped.grad_norms(), cpu.grad_norms()), 8e-3);
+    EXPECT_EQ(mapped.allocated_bytes, mapped.planned_bytes) << "the arena is the plan";
+    if (std::string(TestedApi()->name) == "cuda") continue;  // NCCL is real there
+    const TrainingOutcome nccl =
+        TrainOnCuda(job, layout, folder.Make(name + " nccl"), TransportKind::kNccl);
+    ASSERT_TRUE(nccl.status().ok()) << nccl.status();
+    EXPECT_EQ(Bits(nccl.reports.front()), Bits(mapped.reports.front()));
+    EXPECT_EQ(nccl.weights, mapped.weights);
+    job.deterministic = false;
+    const TrainingOutcome own =
+        TrainOnCuda(job, layout, folder.Make(name + " own"), TransportKind::kNccl);
+    ASSERT_TRUE(own.status().ok()) << own.status();
+    EXPECT_LT(RelativeDifference(own.losses(), cpu.losses()), 2e-4);
+    EXPECT_LT(RelativeDifference(own.grad_norms(), cpu.grad_norms()), 8e-3 + 2 * 0x1p-9);
+  }
+}
+
 // Bounds of tests/worker/state/fp8_test.cc: devices differ by the order of sums before a rounding
 // to bf16.
 TEST(CudaFp8, TrainsAsOneRankOnTheCpuDoes) {

@@ -224,15 +224,18 @@ absl::Status Stage::Forward(const Action& action) {
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   const View output = MakesLoss(action) ? head_->input() : send_activation_;
   const BlockActivations& scratch = ForwardScratch();
+  const bool waits = WaitsForWeights(action);
   const auto pass = [&]() -> absl::Status {
     for (size_t i = 0; i < blocks.size(); ++i) {
       const View out = i + 1 < blocks.size() ? slots[i + 1]->x : output;
       RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
-      RETURN_IF_ERROR(blocks[i].Forward(slots[i]->With(scratch), work_, out));
+      const auto block = [&] { return blocks[i].Forward(slots[i]->With(scratch), work_, out); };
+      RETURN_IF_ERROR(waits ? QueueStretch(action, {&scratch, output.data, &blocks[i]}, block)
+                            : block());
     }
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(QueueBlocks(action, {&scratch, output.data}, pass));
+  RETURN_IF_ERROR(waits ? pass() : QueueStretch(action, {&scratch, output.data}, pass));
   if (MakesLoss(action)) RETURN_IF_ERROR(ForwardHead(action));
   if (pass_ == Pass::kEvaluation) FreeSlots(action);
   return absl::OkStatus();
@@ -272,7 +275,7 @@ absl::Status Stage::Backward(const Action& action) {
     }
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(QueueBlocks(action, {dx.data}, pass));
+  RETURN_IF_ERROR(QueueStretch(action, {dx.data}, pass));
   if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
   FreeSlots(action);
   return absl::OkStatus();
@@ -299,7 +302,7 @@ absl::Status Stage::BackwardInput(const Action& action) {
     }
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(QueueBlocks(action, {&pending, dx.data}, pass));
+  RETURN_IF_ERROR(QueueStretch(action, {&pending, dx.data}, pass));
   // All of the embedding's gradient: it takes little time, and its dx would have to be kept.
   if (TakesTokens(action)) RETURN_IF_ERROR(BackwardEmbedding(action, dx));
   return absl::OkStatus();
@@ -326,26 +329,31 @@ absl::Status Stage::BackwardWeight(const Action& action) {
     }
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(QueueBlocks(action, {pending}, pass));
+  RETURN_IF_ERROR(QueueStretch(action, {pending}, pass));
   free_pendings_.push(std::exchange(pending, nullptr));
   FreeSlots(action);
   return absl::OkStatus();
 }
 
-// Evaluation comes seldom, and under fp8 it has other products. Waits for what moves beside passes
-// stay outside of graphs.
+// Evaluation comes seldom, and under fp8 it has other products. What moves beside passes is started
+// outside of graphs.
 bool Stage::IsStretch(const Action& action) const {
   if (pass_ == Pass::kEvaluation || layout_.tp > 1 || layout_.cp > 1) return false;
   const Sharding sharding = ShardingOf(layout_);
   if (sharding.weights || (sharding.gradients && action.op != Op::kForward)) return false;
   const std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
-  return std::none_of(blocks.begin(), blocks.end(), [&](const Block& block) {
-    return StartsReduction(block.bucket()) || zero_.IsGathering(block.bucket());
-  });
+  return std::none_of(blocks.begin(), blocks.end(),
+                      [&](const Block& block) { return StartsReduction(block.bucket()); });
 }
 
-absl::Status Stage::QueueBlocks(const Action& action, std::initializer_list<const void*> operands,
-                                absl::FunctionRef<absl::Status()> blocks) {
+bool Stage::WaitsForWeights(const Action& action) const {
+  const std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [&](const Block& block) { return zero_.IsGathering(block.bucket()); });
+}
+
+absl::Status Stage::QueueStretch(const Action& action, std::initializer_list<const void*> operands,
+                                 absl::FunctionRef<absl::Status()> blocks) {
   if (!IsStretch(action)) return blocks();
   std::vector<const void*> given = operands;
   given.push_back(work_.first_visible.data);

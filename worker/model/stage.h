@@ -96,12 +96,15 @@ class Stage {
                Arena& arena);
   void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
   void MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena);
-  // Whether the blocks' part of a pass is their work on this rank alone.
+  // Whether the blocks' part of a pass, between waits, is their work on this rank alone.
   bool IsStretch(const Action& action) const;
-  // Queues the blocks' part of a pass, or has the device replay it. `operands`: with its slots, all
-  // that it is given and that is not the same in every such pass through its chunk.
-  absl::Status QueueBlocks(const Action& action, std::initializer_list<const void*> operands,
-                           absl::FunctionRef<absl::Status()> blocks);
+  // Whether blocks of a forward pass wait for weights that the update before has changed: its
+  // stretches then lie between the waits, a block each.
+  bool WaitsForWeights(const Action& action) const;
+  // Queues the blocks' part of a pass, or one's, or has the device replay it. `operands`: with its
+  // slots, all that it is given and that is not the same in every such pass through its chunk.
+  absl::Status QueueStretch(const Action& action, std::initializer_list<const void*> operands,
+                            absl::FunctionRef<absl::Status()> blocks);
   Slots& PassOf(const Action& action);
   Slots& SlotsOf(const Action& action);  // of a live pass
   Slots& TakeSlots(const Action& action);

@@ -32,6 +32,11 @@ OwnPiece OwnPieceOf(const TensorShard& shard, const Piece& piece, const BucketVi
   return owned;
 }
 
+// The place has as many elements as its largest bucket.
+View ReducedPlace(WholePlace place, int64_t elements, Arena& arena) {
+  return arena.Get(absl::StrCat("whole/reduced/", WordOf(place)), 1, elements);
+}
+
 }  // namespace
 
 View RangeOf(View row, int64_t first, int64_t count) {
@@ -87,6 +92,10 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
     views.place = place;
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
+    if (NarrowsSums(layout, numerics)) {
+      views.reduced =
+          RangeOf(ReducedPlace(place, largest * sharding.parts, arena), 0, size * sharding.parts);
+    }
     views.own_master = numerics.has_master_weights()
                            ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)
                            : views.own_weights;

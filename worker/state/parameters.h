@@ -71,6 +71,9 @@ struct BucketViews {
   View own_master;                  // own_weights itself where that is fp32
   std::vector<OptimizerState> own_states;
   WholePlace place = WholePlace::kEnds;  // where they are whole, if kept in parts
+  View reduced = {};  // whole, of 16 bits, shared by the place; null: gradients are summed as such
+
+  bool is_narrow() const { return reduced.data != nullptr; }
 };
 
 // y = x weight^T + bias; weight is [out, in]. No bias: its views are null.

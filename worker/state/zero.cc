@@ -69,22 +69,51 @@ absl::Status Zero::OpenGradients(int bucket) {
 }
 
 absl::Status Zero::CloseGradients(int bucket) {
-  if (!Of(bucket).sharding.gradients) return absl::OkStatus();
-  Scatter& scatter = GradientsAt(Of(bucket).place);
+  const BucketViews& views = Of(bucket);
+  if (!views.sharding.gradients) return absl::OkStatus();
+  Scatter& scatter = GradientsAt(views.place);
   CHECK(scatter.bucket == -1);
   scatter.bucket = bucket;
-  return groups_.StartSumScatterOverShards(Of(bucket).gradients, &scatter.ticket);
+  if (!views.is_narrow()) {
+    return groups_.StartSumScatterOverShards(views.gradients, &scatter.ticket);
+  }
+  RETURN_IF_ERROR(Settle(SumAt(views.place)));
+  device_.Copy(views.reduced, views.gradients);
+  return groups_.StartSumScatterOverShards(views.reduced, &scatter.ticket);
 }
 
 absl::Status Zero::Settle(Scatter& scatter) {
   if (scatter.bucket == -1) return absl::OkStatus();
-  const BucketViews& views = Of(scatter.bucket);
+  const int bucket = scatter.bucket;
+  const BucketViews& views = Of(bucket);
   RETURN_IF_ERROR(groups_.Wait(scatter.ticket));
-  device_.Add(PartOf(views.gradients, part_, sharding_), views.own_gradients);
+  const View sum = PartOf(views.gradients, part_, sharding_);
+  if (views.is_narrow()) device_.Copy(sum, PartOf(views.reduced, part_, sharding_));
+  device_.Add(sum, views.own_gradients);
   const bool then_reduce = scatter.then_reduce;
   scatter = {};
-  if (!then_reduce) return absl::OkStatus();
-  return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
+  return then_reduce ? StartSumOverReplicas(bucket) : absl::OkStatus();
+}
+
+absl::Status Zero::StartSumOverReplicas(int bucket) {
+  const BucketViews& views = Of(bucket);
+  if (!views.is_narrow()) return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
+  if (groups_.replicas() == 1) return absl::OkStatus();
+  const View part = PartOf(views.reduced, part_, sharding_);
+  device_.Copy(part, views.own_gradients);
+  Sum& sum = SumAt(views.place);
+  CHECK(sum.bucket == -1);
+  sum.bucket = bucket;
+  return groups_.StartSumOverReplicas(part, &sum.ticket);
+}
+
+absl::Status Zero::Settle(Sum& sum) {
+  if (sum.bucket == -1) return absl::OkStatus();
+  const BucketViews& views = Of(sum.bucket);
+  RETURN_IF_ERROR(groups_.Wait(sum.ticket));
+  device_.Copy(views.own_gradients, PartOf(views.reduced, part_, sharding_));
+  sum = {};
+  return absl::OkStatus();
 }
 
 // Sums, not means: the loss is already scaled by the tokens of the global batch.
@@ -96,12 +125,21 @@ absl::Status Zero::StartReduction(int bucket) {
     scatter.then_reduce = true;
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
-  return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
+  if (!views.is_narrow()) {
+    RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.gradients, &newest_));
+    return groups_.StartSumOverReplicas(views.own_gradients, &newest_);
+  }
+  Sum& sum = SumAt(views.place);
+  RETURN_IF_ERROR(Settle(sum));
+  device_.Copy(views.reduced, views.gradients);
+  sum.bucket = bucket;
+  RETURN_IF_ERROR(groups_.StartSumScatterOverShards(views.reduced, &sum.ticket));
+  return groups_.StartSumOverReplicas(PartOf(views.reduced, part_, sharding_), &sum.ticket);
 }
 
 absl::Status Zero::AwaitReductions() {
   for (Scatter& scatter : gradients_) RETURN_IF_ERROR(Settle(scatter));
+  for (Sum& sum : sums_) RETURN_IF_ERROR(Settle(sum));
   return groups_.Wait(newest_);
 }
 

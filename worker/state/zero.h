@@ -9,8 +9,12 @@
 // are not gathered again within a pass of the schedule. What an update has made of weights that are
 // kept whole is gathered beside the next step's passes, each of which waits for the buckets that it
 // opens. Transfers between stages lie between calls:
-// what was begun before them goes on beside them. All ranks that share buckets are of one stage and
-// make the same calls in the same order. Used by the trainer's thread.
+// what was begun before them goes on beside them.
+//
+// Where sums are narrow (training.reduce_dtype) what is summed is a copy in 16 bits, in the
+// bucket's place, and what it becomes is widened before the place is taken again. All ranks that
+// share buckets are of one stage and make the same calls in the same order. Used by the trainer's
+// thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -65,12 +69,20 @@ class Zero {
     int64_t ticket = 0;
     bool then_reduce = false;  // over replicas of the parts
   };
+  struct Sum {  // what is summed in a place of 16 bits, to become a bucket's own gradients
+    int bucket = -1;
+    int64_t ticket = 0;
+  };
 
   const BucketViews& Of(int bucket) const;
   Gather& WeightsAt(WholePlace place) { return weights_[static_cast<size_t>(place)]; }
   Scatter& GradientsAt(WholePlace place) { return gradients_[static_cast<size_t>(place)]; }
   absl::Status StartGather(int bucket);
+  Sum& SumAt(WholePlace place) { return sums_[static_cast<size_t>(place)]; }
   absl::Status Settle(Scatter& scatter);
+  absl::Status Settle(Sum& sum);
+  // The own gradients begin to become sums over the ranks that own the same.
+  absl::Status StartSumOverReplicas(int bucket);
 
   const Parameters& parameters_;
   Device& device_;
@@ -80,6 +92,7 @@ class Zero {
   absl::Span<const int> to_open_;  // buckets whose weights will be opened, in order
   std::array<Gather, kWholePlaces> weights_;
   std::array<Scatter, kWholePlaces> gradients_;
+  std::array<Sum, kWholePlaces> sums_;
   std::vector<int64_t> gathers_;  // tickets by bucket, after an update; 0: nothing to wait for
   int64_t newest_ = 0;            // ticket of the reduction that was started last
 };

@@ -1,9 +1,10 @@
 // A libnccl.so.2 for hosts without devices: NCCL's entry points between processes or threads of one
-// host, over POSIX shared memory, as communicators that do not block: a call only notes what is to
-// be done, ncclCommGetAsyncError() moves it and says ncclInProgress until it is done. A stream is
-// then never ahead of its data, as the emulated device needs it. Sums are in rank order, rounded to
-// their type after each rank, as a ring's are at each hop. On a lazy stream (streams.h) a call is
-// taken at once, and moves when the stream comes to it.
+// host, over POSIX shared memory. On a communicator that does not block a call only notes what is
+// to be done, ncclCommGetAsyncError() moves it and says ncclInProgress until it is done; on one
+// that does the call itself moves it, and whatever else the device has under way, until it is done
+// or another thread aborts it. A stream is then never ahead of its data, as the emulated device
+// needs it. Sums are in rank order, rounded to their type after each rank, as a ring's are at each
+// hop. On a lazy stream (streams.h) a call is taken at once, and moves when the stream comes to it.
 // Communicators that share resources carry out their calls one after the other, as those of NCCL
 // do, which launches all of them behind one stream.
 //
@@ -115,6 +116,7 @@ auto* const calls = new std::map<int, int64_t>;            // by rank in the wor
 auto* const entries = new std::map<std::string, int64_t>;  // by entry point
 Plant plant;
 int ids = 0;
+std::atomic<int64_t> threads = 0;  // of NCCL's, for calls
 
 }  // namespace
 
@@ -127,10 +129,14 @@ struct ncclComm {
   size_t block_bytes = 0;
   bool everybody = false;  // has opened it
   bool shares = false;     // with what is split from it
+  bool blocks = false;     // a call returns when it is done
+  int most_ctas = INT_MIN;
   std::shared_ptr<Resources> resources;
   int splits = 0;
   ncclComm_t* made = nullptr;  // of the split that is under way
   int color = NCCL_SPLIT_NOCOLOR;
+  bool made_blocks = false;  // what is made
+  int made_ctas = INT_MIN;
   std::deque<std::shared_ptr<Work>> work;  // oldest first
   bool is_lazy = false;                    // its calls are on lazy streams, which move them
   bool hangs = false;
@@ -202,6 +208,14 @@ void Leave(ncclComm_t comm) {
     work->is_over = true;
   }
   comm->work.clear();
+}
+
+// Whether a thread is inside a call on a communicator that blocks and has these.
+bool IsBlocked(const Resources& own) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  return std::any_of(live->begin(), live->end(), [&](ncclComm_t comm) {
+    return comm->resources.get() == &own && comm->blocks && comm->inside;
+  });
 }
 
 // Whether the device that `own` is on runs a kernel of others, which nobody has aborted.
@@ -298,8 +312,12 @@ void AdvanceSplit(ncclComm_t comm) {
   const std::string name =
       comm->name + "-" + std::to_string(round) + "-" + std::to_string(comm->color);
   const std::atomic_ref<ncclComm_t> there(*made);
-  there = Open(name, rank, size, comm->world_rank,
-               comm->shares ? comm->resources : std::make_shared<Resources>(comm->world_rank));
+  ncclComm_t opened =
+      Open(name, rank, size, comm->world_rank,
+           comm->shares ? comm->resources : std::make_shared<Resources>(comm->world_rank));
+  opened->blocks = comm->made_blocks;
+  opened->most_ctas = comm->made_ctas;
+  there = opened;
 }
 
 // The fault that is planted for this call, or empty.
@@ -342,6 +360,31 @@ ncclResult_t Queue(ncclComm_t comm, std::shared_ptr<Work> work, cudaStream_t str
   return ncclSuccess;
 }
 
+// Moves what other communicators of that rank's device have under way, as long as nobody is in
+// them.
+void AdvanceOthers(ncclComm_t own) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  for (ncclComm_t other : *live) {
+    if (other == own || other->world_rank != own->world_rank || other->inside.exchange(true)) {
+      continue;
+    }
+    const bool may_move = other->everybody && !other->is_lazy && !other->hangs;
+    if (may_move && !other->work.empty()) Advance(other);
+    other->inside = false;
+  }
+}
+
+// A call on a communicator that blocks waits here.
+ncclResult_t BlockUntilTaken(ncclComm_t comm) {
+  for (int64_t round = 0; IsTaking(comm); ++round) {
+    if (comm->resources->aborted) return ncclInternalError;
+    if (!comm->hangs && !comm->work.empty()) Advance(comm);
+    AdvanceOthers(comm);
+    round < 100 ? std::this_thread::yield() : Nap();
+  }
+  return ncclSuccess;
+}
+
 // The device goes on while the host closes a communicator.
 void RunTowardsEnd(ncclComm_t comm) {
   if (comm->work.empty()) return;
@@ -353,6 +396,7 @@ void RunTowardsEnd(ncclComm_t comm) {
 ncclResult_t Begin(ncclComm_t comm, std::shared_ptr<Work> work, cudaStream_t stream) {
   const Inside inside(comm);
   if (IsTaking(comm)) Die("a call before the last one was taken");
+  if (!comm->blocks) ++threads;
   if (stream->lazy != nullptr) return Queue(comm, std::move(work), stream);
   const std::string fault = FaultOf(comm);
   if (fault == "refuse") return ncclInvalidUsage;
@@ -374,7 +418,7 @@ ncclResult_t Begin(ncclComm_t comm, std::shared_ptr<Work> work, cudaStream_t str
   }
   comm->resources->launched.push_back(work.get());
   comm->work.push_back(std::move(work));
-  return ncclInProgress;
+  return comm->blocks ? BlockUntilTaken(comm) : ncclInProgress;
 }
 
 // Every rank's `part` bytes from `from` to every other; buffer i is what rank i sent.
@@ -481,6 +525,17 @@ int WeftFakeNcclOpen() {
   return static_cast<int>(live->size());
 }
 
+int WeftFakeNcclOpenWith(int most_ctas) {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  return static_cast<int>(std::count_if(live->begin(), live->end(), [most_ctas](ncclComm_t comm) {
+    return comm->most_ctas == most_ctas;
+  }));
+}
+
+int64_t WeftFakeNcclThreads() {
+  return threads;
+}
+
 int64_t WeftFakeNcclCalls(const char* entry) {
   const std::lock_guard<std::mutex> lock(all_mutex);
   return (*entries)[entry];
@@ -512,22 +567,27 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world_size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  if (config->size != sizeof(ncclConfig_t) || config->blocking != 0) Die("it would block");
+  if (config->size != sizeof(ncclConfig_t) || config->blocking != 0) {
+    Die("it would block, and nobody could abort it");
+  }
   if (world_size > kMostRanks) Die("too many ranks");
   *comm = Open(id.internal, rank, world_size, rank, std::make_shared<Resources>(rank));
   (*comm)->shares = config->splitShare == 1;
+  (*comm)->most_ctas = config->maxCTAs;
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int /*key*/, ncclComm_t* made,
                            ncclConfig_t* config) {
   const Inside inside(comm);
-  if (config->blocking != 0) Die("it would block");
+  if (comm->blocks) Die("it would block, and nobody could abort what it makes");
   if (comm->splits == kMostSplits) Die("too many splits");
   const int round = comm->splits++;
   comm->block->colors[round][comm->rank] = color;
   comm->color = color;
   comm->made = made;
+  comm->made_blocks = config->blocking != 0;  // NCCL's default is to block
+  comm->made_ctas = config->maxCTAs;
   ++comm->block->split_arrivals[round];
   return ncclInProgress;
 }
@@ -550,7 +610,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Inside inside(comm);
   if (comm->is_unclean) comm->error = ncclRemoteError;
   comm->is_closing = true;
-  return ncclInProgress;
+  if (!comm->blocks) return ncclInProgress;
+  while (comm->is_lazy && !comm->work.empty() && !comm->resources->aborted) RunTowardsEnd(comm);
+  return comm->error;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -564,6 +626,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  // The flag lets a thread leave that is inside a call on one that blocks.
+  comm->resources->aborted = true;
+  while (IsBlocked(*comm->resources)) Nap();
   { const Inside inside(comm); }
   Abort(comm);
   End(comm);

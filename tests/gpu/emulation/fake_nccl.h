@@ -22,6 +22,11 @@ void WeftFakeNcclPlant(int rank, int64_t call, const char* fault);
 bool WeftFakeNcclKeepsOrder();
 // Communicators that were made in this process and neither destroyed nor aborted.
 int WeftFakeNcclOpen();
+// Counts those of them that may take so many CTAs; INT_MIN: as many as NCCL takes by itself.
+int WeftFakeNcclOpenWith(int most_ctas);
+// Counts the threads that NCCL would have started for calls that move data: one for each call on a
+// communicator that does not block.
+int64_t WeftFakeNcclThreads();
 // Calls in this process of an entry point that moves data, over all ranks ("ncclAllReduce"); of
 // "ncclGroupEnd" those that end a group of transfers.
 int64_t WeftFakeNcclCalls(const char* entry);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <climits>
 #include <future>
 #include <memory>
 #include <string>
@@ -80,7 +81,7 @@ TEST(Nccl, EndsEveryCommunicatorThatItMade) {
       int group = -1;
       ASSERT_TRUE(comm.NewGroup(GroupUse::kBlocking, pair, comm.rank() < 2 ? 2 : 0, &group).ok());
     });
-    EXPECT_EQ(OpenComms(), 2 * 3 + 3 + 2);
+    EXPECT_EQ(OpenComms(), 3 * 3 + 3 + 2) << "of each rank three that all ranks share";
   }
   EXPECT_EQ(OpenComms(), 0);
 }
@@ -94,10 +95,47 @@ TEST(Nccl, SharesResourcesAmongGroupsOfOneUseAlone) {
   };
   EXPECT_EQ(make(GroupUse::kBlocking), 2);
   EXPECT_EQ(make(GroupUse::kBlocking), 2);
-  EXPECT_EQ(OpenComms(), 2 * 3) << "no world of what is started before it is needed";
+  EXPECT_EQ(OpenComms(), 2 * 4) << "no world of what is started before it is needed";
   EXPECT_EQ(make(GroupUse::kStarted), 4);
   EXPECT_EQ(make(GroupUse::kStarted), 4);
-  EXPECT_EQ(OpenComms(), 2 * (3 + 3));
+  EXPECT_EQ(OpenComms(), 2 * (4 + 3));
+}
+
+// NCCL would start one for each call on a communicator that does not block.
+TEST(Nccl, StartsNoThreadForACall) {
+  const auto threads = Fake<decltype(WeftFakeNcclThreads)>("WeftFakeNcclThreads");
+  const int64_t before = threads();
+  const auto counted = Fake<decltype(WeftFakeNcclCalls)>("WeftFakeNcclCalls");
+  const int64_t reduced = counted("ncclAllReduce");
+  OnAllRanks(MakeThreadComms(3), [](Comm& comm) {
+    const int group = World(comm);
+    const int blocking = World(comm, GroupUse::kBlocking);
+    std::vector<float> values(99, 1);
+    int64_t ticket = 0;
+    ASSERT_TRUE(comm.Start(SumOf(group, values), &ticket).ok());
+    ASSERT_TRUE(comm.Wait(ticket).ok());
+    ASSERT_TRUE(comm.AllReduce(blocking, ReduceOp::kSum, Row(values)).ok());
+    ASSERT_TRUE(comm.AllReduce(blocking, ReduceOp::kMax, Row(values)).ok());
+    ASSERT_TRUE(comm.AllGather(blocking, Row(values)).ok());
+    const Transfer transfers[] = {{true, (comm.rank() + 1) % 3, Row(values)},
+                                  {false, (comm.rank() + 2) % 3, Row(values)}};
+    ASSERT_TRUE(comm.Exchange(transfers, 2).ok());
+    ASSERT_TRUE(comm.Barrier(blocking).ok());
+  });
+  EXPECT_EQ(threads(), before);
+  EXPECT_EQ(counted("ncclAllReduce"), reduced + 2 * 3);
+}
+
+// The limit is that of what is started, and of what that is split from; the others take what NCCL
+// takes by itself.
+TEST(Nccl, LimitsTheBlocksOfWhatRunsBesideCompute) {
+  const auto open_with = Fake<decltype(WeftFakeNcclOpenWith)>("WeftFakeNcclOpenWith");
+  const Comms comms = MakeThreadComms(2);
+  OnAllRanks(comms, [](Comm& comm) { World(comm, GroupUse::kBlocking); });
+  EXPECT_EQ(open_with(16), 0);
+  OnAllRanks(comms, [](Comm& comm) { World(comm, GroupUse::kStarted); });
+  EXPECT_EQ(open_with(16), 2 * 2);
+  EXPECT_EQ(open_with(INT_MIN), 2 * 3);
 }
 
 TEST(Nccl, MakesNoGroupOfStartedCallsWhereNoneWereAnnounced) {
@@ -113,7 +151,7 @@ TEST(Nccl, MakesNoGroupOfStartedCallsWhereNoneWereAnnounced) {
   const BackendStatus s = comm->NewGroup(GroupUse::kStarted, &self, 1, &group);
   EXPECT_EQ(s.code, kInvalidArgumentCode);
   EXPECT_STREQ(s.text, "new group: this communicator was opened for calls that block");
-  EXPECT_EQ(OpenComms(), 1);
+  EXPECT_EQ(OpenComms(), 2);
 }
 
 TEST(Nccl, StartsNothingInAGroupThatWasMadeForBlockingCalls) {
@@ -290,6 +328,47 @@ TEST_F(NcclFaults, AQueuedCallThatNeverEndsIsNamedByItsDeadline) {
   });
 }
 
+// NCCL has not come back from the call, on a thread that nobody waits for.
+TEST_F(NcclFaults, ACallThatBlocksInsideNcclIsNamedByItsDeadlineAndAborted) {
+  {
+    const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+    OnAllRanks(comms, [](Comm& comm) { World(comm); });
+    Plant(0, 1, "hang");
+    std::vector<float> values(10, 1);
+    const BackendStatus s = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
+    EXPECT_EQ(s.code, kDeadlineExceeded);
+    EXPECT_THAT(s.text,
+                HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 150 ms; "
+                          "it needs rank 1"));
+    EXPECT_EQ(std::string(comms[0]->Barrier(0).text), s.text) << "nobody enters NCCL behind it";
+    const Clock::time_point begin = Clock::now();
+    while (OpenComms() > 4 && Clock::now() - begin < std::chrono::seconds(15)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(OpenComms(), 4) << "those of rank 1, whose Comm is well";
+  }
+  EXPECT_EQ(OpenComms(), 0);
+}
+
+TEST_F(NcclFaults, AnInterruptReturnsWithinATenthOfASecondWhereNcclBlocks) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 60000}});
+  OnAllRanks(comms, [](Comm& comm) { World(comm); });
+  Plant(0, 1, "hang");
+  BackendStatus status;
+  Clock::time_point ended;
+  std::thread waiting([&] {
+    std::vector<float> values(10, 1);
+    status = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
+    ended = Clock::now();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  const Clock::time_point interrupted = Clock::now();
+  comms[0]->Interrupt("the lease has run out");
+  waiting.join();
+  EXPECT_EQ(status.code, kAborted);
+  EXPECT_LT(ended - interrupted, std::chrono::milliseconds(100));
+}
+
 // After the abort the device's stream is free again: Device::Synchronize() ends.
 TEST_F(NcclFaults, AnAbortFreesTheStreamAndEndsEveryCommunicator) {
   {
@@ -298,12 +377,12 @@ TEST_F(NcclFaults, AnAbortFreesTheStreamAndEndsEveryCommunicator) {
     Plant(0, 1, "late");
     std::vector<float> values(10, 1);
     ASSERT_TRUE(comms[0]->AllReduce(0, ReduceOp::kSum, Row(values)).ok());
-    EXPECT_EQ(OpenComms(), 6);
+    EXPECT_EQ(OpenComms(), 8);
     const Clock::time_point begin = Clock::now();
-    while (OpenComms() > 3 && Clock::now() - begin < std::chrono::seconds(5)) {
+    while (OpenComms() > 4 && Clock::now() - begin < std::chrono::seconds(5)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    EXPECT_EQ(OpenComms(), 3) << "those of rank 1, whose Comm is well";
+    EXPECT_EQ(OpenComms(), 4) << "those of rank 1, whose Comm is well";
   }
   EXPECT_EQ(OpenComms(), 0);
 }
@@ -315,16 +394,16 @@ TEST_F(NcclFaults, CommunicatorsOfOneUseAreNotAbortedBehindAKernelOfTheOther) {
     World(comm, GroupUse::kBlocking);
     World(comm, GroupUse::kStarted);
   });
-  EXPECT_EQ(OpenComms(), 8);
+  EXPECT_EQ(OpenComms(), 10);
   Plant(0, 1, "late");
   std::vector<float> values(10, 1);
   int64_t ticket = 0;
   ASSERT_TRUE(comms[0]->Start(SumOf(1, values), &ticket).ok());
   const Clock::time_point begin = Clock::now();
-  while (OpenComms() > 4 && Clock::now() - begin < std::chrono::seconds(15)) {
+  while (OpenComms() > 5 && Clock::now() - begin < std::chrono::seconds(15)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  EXPECT_EQ(OpenComms(), 4) << "those of rank 1, whose Comm is well";
+  EXPECT_EQ(OpenComms(), 5) << "those of rank 1, whose Comm is well";
 }
 
 TEST_F(NcclFaults, ACommunicatorThatIsMadeAfterAFailureIsAbortedToo) {

@@ -168,6 +168,55 @@ TEST(DataComm, BytesFollowThePrecision) {
   }
 }
 
+// Two bytes a gradient travel instead of four; weights as before.
+TEST(DataComm, SumsIn16BitsMoveHalfTheBytesAtAnyStageOfZero) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  job.cluster.intra_node.bytes_per_s = 1;
+  Question question = Asked(job);
+  const auto parameters = static_cast<double>(ParameterCount(question.model));
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    const Layout layout = {
+        .dp = 4, .zero_stage = zero_stage, .micro_batch_size = 2, .gradient_accumulation_steps = 1};
+    question.numerics.reduce_dtype = ReduceDtype::kFp32;
+    const double wide_s = EstimateStep(question, layout).of(TimeTerm::kDataComm);
+    question.numerics.reduce_dtype = ReduceDtype::kBf16;
+    const double narrow_s = EstimateStep(question, layout).of(TimeTerm::kDataComm);
+    const double ring = zero_stage == 0 ? 1.5 : 0.75;
+    EXPECT_NEAR(wide_s - narrow_s, 2 * ring * parameters, 1e-6 * parameters) << zero_stage;
+  }
+}
+
+// The device moves six bytes for each gradient that is rounded, and for each sum that is widened:
+// of every microbatch where passes scatter them, else once.
+TEST(DataComm, RoundingTakesTheDevicesMemory) {
+  JobSpec job = SampleJob();
+  job.cluster = FreeCluster();
+  job.model.tied_embeddings = false;
+  Question question = Asked(job);
+  question.cluster.device.peak_memory_bytes_per_s = 1;
+  const auto parameters = static_cast<double>(ParameterCount(question.model));
+  const auto extra_s = [&](int zero_stage, int64_t microbatches) {
+    const Layout layout = {.dp = 4,
+                           .zero_stage = zero_stage,
+                           .micro_batch_size = 2,
+                           .gradient_accumulation_steps = microbatches};
+    const auto total_s = [&](ReduceDtype type) {
+      question.numerics.reduce_dtype = type;
+      return EstimateStep(question, layout).total_s();
+    };
+    return total_s(ReduceDtype::kBf16) - total_s(ReduceDtype::kFp32);
+  };
+  const double rate = MachineOf(question).memory_bytes_per_s;
+  const double cut_s = 6 * 1.25 * parameters / rate;
+  EXPECT_NEAR(extra_s(0, 1), 6 * 2 * parameters / rate, 1e-3 * cut_s);
+  EXPECT_NEAR(extra_s(0, 2), 6 * 2 * parameters / rate, 1e-3 * cut_s);
+  EXPECT_NEAR(extra_s(1, 2), cut_s, 1e-3 * cut_s);
+  EXPECT_NEAR(extra_s(2, 1), cut_s, 1e-3 * cut_s);
+  EXPECT_NEAR(extra_s(2, 2), 2 * cut_s, 1e-3 * cut_s);
+  EXPECT_NEAR(extra_s(3, 4), 4 * cut_s, 1e-3 * cut_s);
+}
+
 // ZeRO has cut a block's gradients by then: no rank owns more of a head than of the block.
 TEST(DataComm, CopiesOfAKvHeadAreSummedByTheirOwners) {
   JobSpec job = SampleJob();

@@ -224,7 +224,9 @@ TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
       if (layout.pp == 7 || layout.pp * layout.virtual_stages == 6) continue;
       if (!layout.layers_per_stage.empty()) continue;  // of seven blocks
       for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp8}) {
-        const Question question = QuestionAbout(model, 1024, "weft", precision);
+        Question question = QuestionAbout(model, 1024, "weft", precision);
+        // One of the three has narrow sums: both are seen without as many questions again.
+        if (precision == Precision::kBf16) question.numerics.reduce_dtype = ReduceDtype::kBf16;
         for (int stage = 0; stage < layout.pp; ++stage) {
           const auto listed =
               static_cast<double>(EstimateStageMemory(question, layout, stage).total_bytes());

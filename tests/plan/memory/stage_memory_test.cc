@@ -114,7 +114,11 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
           OptimizerStates::kFactored}) {
       // Both widths, without as many questions again.
       const bool wide = states != OptimizerStates::kTwoMoments;
-      const Numerics numerics = {wide ? Precision::kFp32 : Precision::kBf16, states};
+      // Sums of gradients are in 16 bits in one half, too.
+      const bool narrow = states == OptimizerStates::kTwoMoments8Bit || !wide;
+      const Numerics numerics = {.precision = wide ? Precision::kFp32 : Precision::kBf16,
+                                 .optimizer = states,
+                                 .reduce_dtype = narrow ? ReduceDtype::kBf16 : ReduceDtype::kFp32};
       const ModelShape model = TinyOf(family);
       // Documents are masked in one half of the cases, to see that they count.
       const bool masks = states == OptimizerStates::kNone;
@@ -179,6 +183,30 @@ TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
                 table.Of(layout, stage).total_bytes())
           << LayoutText(layout) << " rank " << rank;
     }
+  }
+}
+
+// There is a place for embedding or head and two for blocks in turns, whatever the stage of ZeRO;
+// nothing where nobody sums.
+TEST(PlanRankMemory, HoldsThreePlacesForSumsIn16Bits) {
+  const ModelShape model = TinyOf(ModelFamily::kGpt2);
+  const auto bytes_of = [&](const Layout& layout, ReduceDtype type) {
+    const BatchShape batch = {layout.dp * layout.micro_batch_size, 9};
+    return PlanRankMemory(model, batch, layout, 0, {.reduce_dtype = type}).total_bytes();
+  };
+  const auto buckets = BucketsOf(model, {}, 0, OptimizerStates::kTwoMoments);
+  const BucketElements elements = BucketElementsOf(buckets);
+  EXPECT_EQ(bytes_of({}, ReduceDtype::kBf16), bytes_of({}, ReduceDtype::kFp32));
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    const Layout layout = {.dp = 2, .zero_stage = zero_stage};
+    const int parts = zero_stage == 0 ? 1 : 2;
+    const auto place = [&](int64_t run) {
+      const int64_t part = PartElements(run, parts, BucketUnit(OptimizerStates::kTwoMoments));
+      return AlignedBytes(parts * part, ElementType::kBf16);
+    };
+    EXPECT_EQ(bytes_of(layout, ReduceDtype::kBf16) - bytes_of(layout, ReduceDtype::kFp32),
+              place(elements.end) + 2 * place(elements.block))
+        << zero_stage;
   }
 }
 

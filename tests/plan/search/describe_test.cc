@@ -139,6 +139,13 @@ TEST(PlanText, StatesThePriceOfDeterminism) {
   EXPECT_EQ(TextOf(small, 3), TextOf(SampleJob(), 3)) << "a CPU job always is";
 }
 
+TEST(PlanText, SaysInWhatGradientsAreReduced) {
+  JobSpec job = SampleJob();
+  EXPECT_FALSE(absl::StrContains(TextOf(job, 0), "reduced in"));
+  job.training.reduce_dtype = ReduceDtype::kBf16;
+  EXPECT_TRUE(absl::StrContains(TextOf(job, 0), "fp32, gradients reduced in bf16"));
+}
+
 TEST(PlanText, OfADeepPipelineIsShort) {
   JobSpec job = LargeJob();
   job.layout.pp = 16;

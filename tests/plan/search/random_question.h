@@ -89,6 +89,10 @@ inline Question RandomQuestion(Dice& dice) {
   if (odd && engine == "megatron-deepspeed") engine = "megatron-lm";
   if (odd && engine == "pytorch-eager") engine = "pytorch-fsdp";
   question.engine = *EngineProfileNamed(engine);
+  // This asks for both formats of sums without another throw.
+  if (question.engine.memory.arena && question.numerics.precision == Precision::kBf16) {
+    question.numerics.reduce_dtype = ReduceDtype::kBf16;
+  }
   if (dice.Chance(10)) question.adapters = LowRankAdapters{.rank = 4};
   question.deterministic = dice.Chance(30);
   return question;

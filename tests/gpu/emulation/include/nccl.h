@@ -27,10 +27,11 @@ enum ncclDataType_t { ncclUint8 = 1, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloa
 struct ncclConfig_t {
   size_t size;
   int blocking;
+  int maxCTAs;
   int splitShare;
 };
 #define NCCL_CONFIG_INITIALIZER \
-  { sizeof(ncclConfig_t), INT_MIN, INT_MIN }
+  { sizeof(ncclConfig_t), INT_MIN, INT_MIN, INT_MIN }
 #define NCCL_SPLIT_NOCOLOR -1
 
 ncclResult_t ncclGetVersion(int* version);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <deque>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "worker/backend/cuda/comm/call_watch.h"
@@ -44,10 +45,20 @@ struct Piece {
   int64_t bytes = 0;
 };
 
-ncclConfig_t Config() {
+// Calls that run beside compute leave it most of the device: so many blocks of threads of an H100's
+// 132 multiprocessors, where NCCL takes up to 32 by itself. NCCL's documentation of ncclConfig_t,
+// maxCTAs; the number is of the range, 8 to 16, that practice begins at, and not measured here.
+constexpr int kMostCtasBeside = 16;
+
+// `blocks`: as a communicator that calls are made on does, on the thread of NcclWatch: one that
+// does not starts a thread for each call. Those that others are split from do not, so that the
+// making of one, which waits for all ranks, can be aborted by a handle that is there from its
+// beginning.
+ncclConfig_t Config(GroupUse use, bool blocks) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = blocks ? 1 : 0;
   config.splitShare = 1;  // that of a world says whether what is split from it shares
+  if (use == GroupUse::kStarted) config.maxCTAs = kMostCtasBeside;
   return config;
 }
 
@@ -97,7 +108,11 @@ class NcclComm final : public Comm {
     if (BackendStatus s = Allocate(); !s.ok()) return s;
     if (BackendStatus s = watch_.Start(); !s.ok()) return s;
     world_peers_ = Others(world_size_, rank_);
-    return OpenWorld(GroupUse::kBlocking);
+    exchange_.peers = world_peers_;
+    Call call;
+    if (BackendStatus s = OpenWorld(GroupUse::kBlocking); !s.ok()) return s;
+    if (auto s = init_calls_.Begin("making the group of exchanges", -1, &call); !s.ok()) return s;
+    return Split(call, GroupUse::kBlocking, 0, &exchange_);
   }
 
   int rank() const override { return rank_; }
@@ -115,7 +130,6 @@ class NcclComm final : public Comm {
     }
     if (BackendStatus s = Begin("making a group", -1, &call); !s.ok()) return s;
     if (BackendStatus s = calls_.NewGroup(use, ranks, count, group); !s.ok()) return s;
-    ncclComm_t world = WorldOf(use);
     Group& made = groups_.emplace_back();
     for (int i = 0; i < count; ++i) {
       if (ranks[i] != rank_) made.peers.push_back(ranks[i]);
@@ -123,28 +137,7 @@ class NcclComm final : public Comm {
     // A group of one needs no communicator, but takes part in making those of the others. In a
     // world of one it has one all the same: so one device proves every call.
     const bool has_comm = count > 1 || (count == 1 && world_size_ == 1);
-    ncclConfig_t config = Config();
-    const int color = has_comm ? ranks[0] : NCCL_SPLIT_NOCOLOR;
-    if (auto s =
-            watch_.Run(call, world,
-                       [&] { return nccl_.comm_split(world, color, rank_, &made.comm, &config); });
-        !s.ok()) {
-      return s;
-    }
-    // The new one is there when the old one is through, and ready when it says so itself.
-    if (BackendStatus s = watch_.Settle(call, world, world_peers_); !s.ok()) return s;
-    if (!has_comm) return {};
-    const BackendStatus there = calls_.Wait(call, [&](std::vector<int>* silent) {
-      *silent = made.peers;
-      return std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr || !watch_.failure().ok();
-    });
-    if (!there.ok()) return Broken(there);
-    // After a failure too: what was made meanwhile is then aborted.
-    if (std::atomic_ref<ncclComm_t>(made.comm).load() != nullptr) {
-      watch_.Add(made.comm, IndexOf(use));
-    }
-    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
-    return Broken(watch_.Settle(call, made.comm, made.peers));
+    return Split(call, use, has_comm ? ranks[0] : NCCL_SPLIT_NOCOLOR, &made);
   }
 
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
@@ -228,7 +221,7 @@ class NcclComm final : public Comm {
     }
     if (pieces.empty()) return {};
     if (BackendStatus s = Mark(call, main_); !s.ok()) return s;
-    if (BackendStatus s = Move(call, main_, WorldOf(GroupUse::kBlocking), pieces, peers); !s.ok())
+    if (BackendStatus s = Move(call, main_, exchange_.comm, std::move(pieces), peers); !s.ok())
       return Broken(s);
     return Broken(watch_.Queued(call, main_.index, main_.stream, nullptr, peers));
   }
@@ -262,17 +255,38 @@ class NcclComm final : public Comm {
     ncclComm_t& world = worlds_[IndexOf(use)];
     Call call;
     if (auto s = init_calls_.Begin("opening a communicator", -1, &call); !s.ok()) return s;
-    ncclConfig_t config = Config();
-    if (auto s = watch_.Run(call, nullptr,
-                            [&] {
-                              return nccl_.comm_init_rank_config(
-                                  &world, world_size_, ids_.of_use[IndexOf(use)], rank_, &config);
-                            });
-        !s.ok()) {
-      return s;
-    }
+    const NcclThread::Enter enter = [&nccl = nccl_, made = &world, id = ids_.of_use[IndexOf(use)],
+                                     size = world_size_, rank = rank_,
+                                     config = Config(use, /*blocks=*/false)]() mutable {
+      return nccl.comm_init_rank_config(made, size, id, rank, &config);
+    };
+    if (auto s = watch_.Run(call, nullptr, world_peers_, enter); !s.ok()) return s;
     watch_.Add(world, IndexOf(use));
     return watch_.Settle(call, world, world_peers_);
+  }
+
+  // Makes the communicator of those that split with the same color. All ranks of the world come
+  // here; those without a color get none.
+  BackendStatus Split(const Call& call, GroupUse use, int color, Group* made) {
+    ncclComm_t world = WorldOf(use);
+    const NcclThread::Enter enter = [&nccl = nccl_, world, color, rank = rank_, made = &made->comm,
+                                     config = Config(use, /*blocks=*/true)]() mutable {
+      return nccl.comm_split(world, color, rank, made, &config);
+    };
+    if (auto s = watch_.Run(call, world, world_peers_, enter); !s.ok()) return Broken(s);
+    // The new one is there when the old one is through, and ready when it says so itself.
+    if (auto s = watch_.Settle(call, world, world_peers_); !s.ok()) return Broken(s);
+    if (color == NCCL_SPLIT_NOCOLOR) return {};
+    const auto there = [&] { return std::atomic_ref<ncclComm_t>(made->comm).load() != nullptr; };
+    const BackendStatus waited = calls_.Wait(call, [&](std::vector<int>* silent) {
+      *silent = made->peers;
+      return there() || !watch_.failure().ok();
+    });
+    if (!waited.ok()) return Broken(waited);
+    // After a failure too: what was made meanwhile is then aborted.
+    if (there()) watch_.Add(made->comm, IndexOf(use));
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    return Broken(watch_.Settle(call, made->comm, made->peers));
   }
 
   ncclComm_t WorldOf(GroupUse use) const { return worlds_[IndexOf(use)]; }
@@ -352,14 +366,14 @@ class NcclComm final : public Comm {
     auto* const values = static_cast<char*>(data.data);
     const auto count = static_cast<size_t>(data.elements());
     if (!scatters) {
-      return Enter(call, [&] {
-        return nccl_.all_reduce(values, values, count, type, ncclSum, comm, lane.stream);
+      return Enter(call, [&nccl = nccl_, values, count, type, comm, stream = lane.stream] {
+        return nccl.all_reduce(values, values, count, type, ncclSum, comm, stream);
       });
     }
     const size_t part = count / static_cast<size_t>(ranks.size());
     char* const own = values + data.bytes() / ranks.size() * ranks.position;
-    return Enter(call, [&] {
-      return nccl_.reduce_scatter(values, own, part, type, ncclSum, comm, lane.stream);
+    return Enter(call, [&nccl = nccl_, values, own, part, type, comm, stream = lane.stream] {
+      return nccl.reduce_scatter(values, own, part, type, ncclSum, comm, stream);
     });
   }
 
@@ -378,11 +392,8 @@ class NcclComm final : public Comm {
   }
 
   // One call into NCCL on the group's communicator, until NCCL has taken it.
-  template <typename Call_>
-  BackendStatus Enter(const Call& call, const Call_& enter) {
-    const Group& members = GroupOf(call.group);
-    if (BackendStatus s = watch_.Run(call, members.comm, enter); !s.ok()) return s;
-    return watch_.Settle(call, members.comm, members.peers);
+  BackendStatus Enter(const Call& call, NcclThread::Enter enter) {
+    return watch_.Run(call, GroupOf(call.group).comm, GroupOf(call.group).peers, std::move(enter));
   }
 
   // Until the device is through with `call`, which is on its stream, and all that was queued or
@@ -397,31 +408,31 @@ class NcclComm final : public Comm {
   // Each rank's `part` bytes of `data`, to all.
   BackendStatus Gather(const Call& call, const Lane& lane, char* data, int64_t part) {
     const int position = calls_.group(call.group).position;
-    return Enter(call, [&] {
-      return nccl_.all_gather(data + part * position, data, static_cast<size_t>(part), ncclUint8,
-                              GroupOf(call.group).comm, lane.stream);
-    });
+    return Enter(
+        call, [&nccl = nccl_, own = data + part * position, data, bytes = static_cast<size_t>(part),
+               comm = GroupOf(call.group).comm, stream = lane.stream] {
+          return nccl.all_gather(own, data, bytes, ncclUint8, comm, stream);
+        });
   }
 
-  BackendStatus Move(const Call& call, const Lane& lane, ncclComm_t comm,
-                     const std::vector<Piece>& pieces, const std::vector<int>& peers) {
+  BackendStatus Move(const Call& call, const Lane& lane, ncclComm_t comm, std::vector<Piece> pieces,
+                     const std::vector<int>& peers) {
     if (pieces.empty()) return {};
-    const BackendStatus entered = watch_.Run(call, comm, [&] {
-      ncclResult_t code = nccl_.group_start();
-      for (const Piece& piece : pieces) {
-        if (code != ncclSuccess && code != ncclInProgress) break;
-        const auto bytes = static_cast<size_t>(piece.bytes);
-        code = piece.send ? nccl_.send(piece.data, bytes, ncclUint8, piece.peer, comm, lane.stream)
-                          : nccl_.recv(piece.data, bytes, ncclUint8, piece.peer, comm, lane.stream);
-      }
-      const ncclResult_t ended = nccl_.group_end();
-      return code == ncclSuccess || code == ncclInProgress ? ended : code;
-    });
-    return entered.ok() ? watch_.Settle(call, comm, peers) : entered;
+    return watch_.Run(
+        call, comm, peers, [&nccl = nccl_, comm, stream = lane.stream, pieces = std::move(pieces)] {
+          ncclResult_t code = nccl.group_start();
+          for (const Piece& piece : pieces) {
+            if (code != ncclSuccess && code != ncclInProgress) break;
+            const auto bytes = static_cast<size_t>(piece.bytes);
+            code = piece.send ? nccl.send(piece.data, bytes, ncclUint8, piece.peer, comm, stream)
+                              : nccl.recv(piece.data, bytes, ncclUint8, piece.peer, comm, stream);
+          }
+          const ncclResult_t ended = nccl.group_end();
+          return code == ncclSuccess || code == ncclInProgress ? ended : code;
+        });
   }
-  BackendStatus MoveInGroup(const Call& call, const Lane& lane, const std::vector<Piece>& pieces) {
-    const Group& members = GroupOf(call.group);
-    return Move(call, lane, members.comm, pieces, members.peers);
+  BackendStatus MoveInGroup(const Call& call, const Lane& lane, std::vector<Piece> pieces) {
+    return Move(call, lane, GroupOf(call.group).comm, std::move(pieces), GroupOf(call.group).peers);
   }
 
   // Bytes of one rank's slice, so that those of all fit into the staging buffer.
@@ -486,9 +497,9 @@ class NcclComm final : public Comm {
         other.send = false;
         if (other.bytes > 0) back.push_back(other);
       }
-      if (BackendStatus s = MoveInGroup(call, lane, out); !s.ok()) return s;
+      if (BackendStatus s = MoveInGroup(call, lane, std::move(out)); !s.ok()) return s;
       Combine(lane, op, data.dtype, ranks, slice, own.data, own.bytes);
-      if (BackendStatus s = MoveInGroup(call, lane, back); !s.ok()) return s;
+      if (BackendStatus s = MoveInGroup(call, lane, std::move(back)); !s.ok()) return s;
     }
     return {};
   }
@@ -506,7 +517,7 @@ class NcclComm final : public Comm {
         pieces.push_back({true, i, bytes + part * i + at, size});
         pieces.push_back({false, i, lane.staging + slice * i, size});
       }
-      if (BackendStatus s = MoveInGroup(call, lane, pieces); !s.ok()) return s;
+      if (BackendStatus s = MoveInGroup(call, lane, std::move(pieces)); !s.ok()) return s;
       Combine(lane, op, data.dtype, ranks, slice, bytes + part * ranks.position + at, size);
     }
     return {};
@@ -520,8 +531,10 @@ class NcclComm final : public Comm {
     for (std::vector<ncclComm_t>& family : left) {
       while (!family.empty()) {  // groups before the world they share with
         ncclComm_t const comm = family.back();
-        ncclResult_t state = nccl_.comm_finalize(comm);
+        ncclResult_t state = ncclSuccess;
+        watch_.thread().Post([&nccl = nccl_, comm] { return nccl.comm_finalize(comm); });
         const BackendStatus through = init_calls_.Wait(call, [&](std::vector<int>*) {
+          if (!watch_.thread().IsThrough(&state)) return false;
           if (state == ncclSuccess || state == ncclInProgress) {
             nccl_.comm_get_async_error(comm, &state);
           }
@@ -548,10 +561,12 @@ class NcclComm final : public Comm {
   CallWatch init_calls_;  // with the longer time of the beginning and the end
   NcclWatch watch_;
   NcclIds ids_;
-  // By the use of the groups that are split from them; the second is made with the first group of
-  // that use. Their own calls are exchanges, of the first: the order of these among the collectives
-  // differs from stage to stage, and ranks must use a communicator in one order.
+  // By the use of the groups that are split from them, which is all that they are for; the second
+  // is made with the first group of that use.
   ncclComm_t worlds_[2] = {};
+  // All ranks, for exchanges alone: the order of these among the collectives differs from stage to
+  // stage, and ranks must use a communicator in one order.
+  Group exchange_;
   std::vector<int> world_peers_;
   std::deque<Group> groups_;  // by round; NCCL writes into them
   Lane main_ = {.index = 0};  // the device's own stream

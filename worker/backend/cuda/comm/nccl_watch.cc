@@ -59,6 +59,7 @@ BackendStatus NcclWatch::Start() {
     events_.push_back(event);
   }
   free_events_ = events_;
+  thread_.Start(device_);
   watcher_ = std::thread([this] { Watch(); });
   guard_ = std::thread([this] { Guard(); });
   return {};
@@ -68,6 +69,24 @@ BackendStatus NcclWatch::Enters(const Call& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (failure_.ok()) entered_ = call;
   return failure_;
+}
+
+BackendStatus NcclWatch::Run(const Call& call, ncclComm_t comm, const std::vector<int>& peers,
+                             NcclThread::Enter enter) {
+  if (BackendStatus s = failure(); !s.ok()) return s;  // the thread may still be inside
+  thread_.Post([this, call, enter = std::move(enter)] {
+    const std::lock_guard<std::timed_mutex> entrance(entrance_);
+    return Enters(call).ok() ? enter() : ncclInProgress;
+  });
+  ncclResult_t code = ncclSuccess;
+  const BackendStatus waited = calls_.Wait(call, [&](std::vector<int>* silent) {
+    *silent = peers;
+    return thread_.IsThrough(&code) || !failure().ok();
+  });
+  if (!waited.ok()) return Fail(waited);
+  if (BackendStatus s = failure(); !s.ok()) return s;
+  const BackendStatus s = nccl_.ToStatus(code, call.name, comm);
+  return s.ok() ? s : Fail(calls_.During(call, s));
 }
 
 BackendStatus NcclWatch::Settle(const Call& call, ncclComm_t comm, const std::vector<int>& peers) {

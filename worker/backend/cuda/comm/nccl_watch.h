@@ -1,7 +1,8 @@
 // NcclWatch: the watch over NCCL, which has no time limit of its own. It lets one thread at a time
-// into NCCL, sees on a thread of its own whether what was queued on the stream ends by its deadline
-// and whether NCCL reports an error, and after the first failure, or an interruption, aborts all
-// communicators: their kernels then leave the device, whose stream goes on.
+// into NCCL, for calls one of its own (nccl_thread.h), sees on a thread of its own whether what was
+// queued on the stream ends by its deadline and whether NCCL reports an error, and after the first
+// failure, or an interruption, aborts all communicators: their kernels then leave the device, whose
+// stream goes on.
 //
 // A kernel that waits for a peer can hold up everything: calls into CUDA that need room in a queue
 // or the device to be idle, whatever thread makes them, and whoever waits for that thread. So no
@@ -23,6 +24,7 @@
 
 #include "worker/backend/cuda/comm/call_watch.h"
 #include "worker/backend/cuda/comm/nccl_library.h"
+#include "worker/backend/cuda/comm/nccl_thread.h"
 
 namespace weft {
 
@@ -61,22 +63,19 @@ class NcclWatch {
   BackendStatus Start();
   int device() const { return device_; }
 
-  // Calls into NCCL: enter() returns ncclResult_t. Not after a failure.
-  template <typename Enter>
-  BackendStatus Run(const Call& call, ncclComm_t comm, const Enter& enter) {
-    const std::lock_guard<std::timed_mutex> entrance(entrance_);
-    if (BackendStatus s = Enters(call); !s.ok()) return s;
-    const BackendStatus s = nccl_.ToStatus(enter(), call.name, comm);
-    return s.ok() ? s : Fail(calls_.During(call, s));
-  }
-  // Waits until `comm` has taken what it was given: communicators do not block. `peers`: for the
-  // message that says who is waited for.
+  // Calls into NCCL, on the thread for that; not after a failure. Returns when NCCL has taken the
+  // call, or at the first failure, which the call's deadline is: `enter` must own what it touches.
+  // `comm`: for NCCL's words. `peers`: for the message that says who is waited for.
+  BackendStatus Run(const Call& call, ncclComm_t comm, const std::vector<int>& peers,
+                    NcclThread::Enter enter);
+  // Waits until `comm`, which does not block, has taken what it was given, or, if it does, is made.
   BackendStatus Settle(const Call& call, ncclComm_t comm, const std::vector<int>& peers);
   // From now on `comm` is looked after: aborted at the first failure, which may have been before.
   void Add(ncclComm_t comm, size_t family);
   // Ends the watch; after a failure, when all are aborted. What Add() was given and was not aborted
-  // is the caller's to destroy.
+  // is the caller's to destroy, on that thread if it waits.
   NcclFamilies Stop();
+  NcclThread& thread() { return thread_; }
   // The call that is queued next on that stream begins here: its time counts from when the device
   // comes to this point, and not from when the host, which may be far ahead, queues it. What is
   // computed before may take kMostBefore.
@@ -148,6 +147,7 @@ class NcclWatch {
   bool closed_ = false;   // it has: so is the guard
 
   std::vector<cudaEvent_t> events_;
+  NcclThread thread_;
   std::thread watcher_;
   std::thread guard_;
 };
