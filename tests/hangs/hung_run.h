@@ -1,4 +1,4 @@
-// What tests of hangs have in common: how a run is asked for, and what is said of the culprit.
+// Tests of hangs ask for their runs here, and read whom weftd names.
 #pragma once
 #include <optional>
 #include <string>
@@ -24,7 +24,7 @@ std::optional<Verdict> VerdictOf(const TinyRun& run);
 // Fails the test where nobody is named in time.
 Verdict AwaitVerdict(const TinyRun& run, double timeout_s);
 
-// Of weft, for so many steps in the layout, which are written as in a job file.
+// Words of weft run; steps and layout are written as in a job file.
 std::vector<std::string> Arguments(const std::string& layout, const std::string& steps);
 
 }  // namespace weft

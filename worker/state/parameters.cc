@@ -32,9 +32,10 @@ OwnPiece OwnPieceOf(const TensorShard& shard, const Piece& piece, const BucketVi
   return owned;
 }
 
-// The place has as many elements as its largest bucket.
-View ReducedPlace(WholePlace place, int64_t elements, Arena& arena) {
-  return arena.Get(absl::StrCat("whole/reduced/", WordOf(place)), 1, elements);
+// The bucket's run of a place that has as many elements as its largest bucket.
+View ReducedRun(WholePlace place, int64_t largest, int64_t elements, Arena& arena) {
+  const View whole = arena.Get(absl::StrCat("whole/reduced/", WordOf(place)), 1, largest);
+  return RangeOf(whole, 0, elements);
 }
 
 }  // namespace
@@ -93,8 +94,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
     if (NarrowsSums(layout, numerics)) {
-      views.reduced =
-          RangeOf(ReducedPlace(place, largest * sharding.parts, arena), 0, size * sharding.parts);
+      views.reduced = ReducedRun(place, largest * sharding.parts, size * sharding.parts, arena);
     }
     views.own_master = numerics.has_master_weights()
                            ? arena.Get(absl::StrCat("master/", bucket.name), 1, size)

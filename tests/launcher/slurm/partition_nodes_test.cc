@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Written in the form in which scontrol prints the cluster of tests/slurm; h2's Reason is a person's.
+// Written in scontrol's form, for the cluster of tests/slurm; h2's Reason is a person's.
 constexpr char kNodes[] =
     "NodeName=h1 Arch=x86_64 CoresPerSocket=4 CPUAlloc=0 CPUEfctv=4 CPUTot=4 CPULoad=0.97 "
     "AvailableFeatures=h100,ib ActiveFeatures=h100,ib Gres=gpu:8 NodeAddr=10.78.0.11 "
