@@ -13,13 +13,13 @@
 namespace weft {
 namespace {
 
-struct Complaint {
+struct SrunComplaint {
   absl::string_view said;  // by srun
   absl::StatusCode code;
   absl::string_view meaning;
 };
 
-constexpr Complaint kComplaints[] = {
+constexpr SrunComplaint kSrunComplaints[] = {
     {"execve()", absl::StatusCode::kInvalidArgument,
      "weft is not there; install it at the same path on each node, or name its folder by "
      "cluster.remote_path"},
@@ -76,7 +76,7 @@ std::vector<std::string> SrunArgv(const SrunWords& words, const ListedHost& host
 
 absl::Status SrunFailure(const std::string& host, const std::string& program, int exit_code,
                          absl::string_view words) {
-  for (const Complaint& complaint : kComplaints) {
+  for (const SrunComplaint& complaint : kSrunComplaints) {
     if (absl::StrContains(words, complaint.said)) {
       return {complaint.code, absl::StrCat("host ", host, ": ", complaint.meaning)};
     }
