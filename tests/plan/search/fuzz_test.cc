@@ -97,7 +97,7 @@ double ObjectiveOf(const absl::StatusOr<Plan>& plan) {
 
 TEST(FindPlan, IsNeverSlowerWithMoreMemoryOrFasterLinks) {
   int compared = 0;
-  for (uint32_t seed = 1; seed <= 60; ++seed) {
+  for (uint32_t seed = 1; seed <= 30; ++seed) {
     Dice dice(seed);
     Question question = RandomQuestion(dice);
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -113,7 +113,7 @@ TEST(FindPlan, IsNeverSlowerWithMoreMemoryOrFasterLinks) {
     faster.cluster.intra_node.bytes_per_s *= 2;
     EXPECT_LE(ObjectiveOf(FindPlan(faster, {}, Purpose::kEstimate)), allowed_s);
   }
-  EXPECT_GT(compared, 20);
+  EXPECT_GT(compared, 10);
 }
 
 TEST(ParetoFront, BeginsWithThePlanAndHoldsNoPointThatAnotherBeatsInEverything) {
