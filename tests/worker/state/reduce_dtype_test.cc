@@ -121,7 +121,10 @@ TEST_P(AnyReduce, TrainsCloseToFp32SumsInThePlannedMemory) {
   EXPECT_GT(narrow.planned_bytes.front(), wide.planned_bytes.front());
   EXPECT_GT(RelativeDifference(narrow.losses(), wide.losses()), 0) << "nothing was rounded";
   EXPECT_LT(RelativeDifference(narrow.losses(), wide.losses()), 2e-4);
-  EXPECT_LT(RelativeDifference(narrow.grad_norms(), wide.grad_norms()), 8e-3);
+  // Two roundings, in the sums over shards and over replicas, of the same gradients. Later ones are
+  // of other weights: what loss they lead to is bounded above.
+  const double two_roundings = std::pow(1 + std::ldexp(1, -8), 2) - 1;
+  EXPECT_NEAR(narrow.grad_norms().front() / wide.grad_norms().front(), 1, two_roundings);
   for (const auto& reports : narrow.reports) {
     EXPECT_EQ(Bits(reports), Bits(narrow.reports.front())) << "all ranks report the same";
   }
