@@ -422,6 +422,7 @@ TEST_F(ServiceTest, TurnsAwayAnAgentOfAnotherWireVersion) {
 
 TEST_F(ServiceTest, TurnsAwayAHostWithAnotherVersionOfMpiThanTheOthersHave) {
   SubmitTwoReplicas();
+  ExpectLaunch(1, 0);  // begun without the hosts that come now
   RawAgent first(coordinator_.target(), {.machine = "m1", .mpi = "Open MPI 4.1.4"});
   EXPECT_FALSE(first.NextOrder(500).ok()) << "it is welcome, and has nothing to do";
   RawAgent other(coordinator_.target(), {.machine = "m2", .mpi = "Open MPI 4.1.5"});
