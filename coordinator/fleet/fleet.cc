@@ -51,7 +51,7 @@ bool Record(const HostFailed& fact, Fleet& fleet) {
   host.failed_ms.push_back(fact.unix_ms);
   std::erase_if(host.failed_ms,
                 [&](int64_t each) { return each <= fact.unix_ms - kFailuresWithinMs; });
-  if (std::ssize(host.failed_ms) >= kFailuresToLeaveOut) {
+  if (std::ssize(host.failed_ms) >= kHostFailuresToLeaveOut) {
     host.left_out_until_ms = fact.unix_ms + kLeftOutMs;
     host.failed_ms.clear();
   }

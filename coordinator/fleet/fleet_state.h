@@ -10,13 +10,14 @@
 #include <variant>
 #include <vector>
 
+#include "plan/host_failures.h"
+
 namespace weft {
 
 // A host fails when the agent of an allocation there ends by itself, or its offer's lease does
 // while a job has part of it.
-inline constexpr int kFailuresToLeaveOut = 3;
-inline constexpr int64_t kFailuresWithinMs = 3600 * 1000;
-inline constexpr int64_t kLeftOutMs = 3600 * 1000;
+inline constexpr int64_t kFailuresWithinMs = kHostFailuresWithinS * 1000;
+inline constexpr int64_t kLeftOutMs = kHostLeftOutS * 1000;
 // A placed job waits so long for hosts of its own that are gone.
 inline constexpr int64_t kAwaitGoneMs = 60 * 1000;
 // Jobs that are over are forgotten beyond these, oldest first.

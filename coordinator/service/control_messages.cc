@@ -158,7 +158,8 @@ namespace {
 std::string WhyNotUsed(const FleetHost& host, int64_t now_ms) {
   if (host.drained) return absl::StrCat("drained: ", host.drain_reason);
   if (host.left_out_until_ms > now_ms) {
-    return absl::StrCat("left out for an hour: failed ", kFailuresToLeaveOut, " times within one");
+    return absl::StrCat("left out for an hour: failed ", kHostFailuresToLeaveOut,
+                        " times within one");
   }
   return host.present ? "" : "its agent is not heard";
 }

@@ -17,13 +17,14 @@
 
 namespace weft {
 
-std::optional<JobSpec> KubernetesJobOf(const std::string& target) {
+absl::StatusOr<std::optional<JobSpec>> KubernetesJobOf(const std::string& target) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(target, error)) return std::nullopt;
   JobFileOptions options;
   options.check_files = false;
   absl::StatusOr<JobFile> file = ReadJobFile(target, options);
-  if (!file.ok() || file->job.scheduler.kind != Scheduler::kKubernetes) return std::nullopt;
+  if (!file.ok()) return file.status();
+  if (file->job.scheduler.kind != Scheduler::kKubernetes) return std::nullopt;
   return std::move(file->job);
 }
 
@@ -34,7 +35,7 @@ int StopKubernetesJob(const JobSpec& job, bool now) {
   if (!*stopped) {
     std::cout << "Kubernetes has no " << what << "\n";
   } else {
-    std::cout << (now ? "stopped\n" : "stopped and saved; weft submit resumes\n");
+    std::cout << (now ? "stopped\n" : "stopped; weft submit resumes from its last checkpoint\n");
   }
   return kExitOk;
 }

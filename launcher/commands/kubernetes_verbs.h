@@ -5,14 +5,16 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "plan/spec/job_spec.h"
 
 namespace weft {
 
-// The job of the file, if it is one and cluster.scheduler is kubernetes.
-std::optional<JobSpec> KubernetesJobOf(const std::string& target);
+// The job, if `target` is a file and its cluster.scheduler kubernetes; what is wrong with a file
+// that is no job file.
+absl::StatusOr<std::optional<JobSpec>> KubernetesJobOf(const std::string& target);
 
-// Has all ranks saved and the job ended, or its pods ended at once, and waits for it.
+// Has the job ended, its pods with the time that they need to save, or at once, and waits for it.
 int StopKubernetesJob(const JobSpec& job, bool now);
 
 // Prints what the first pod has written. Returns only if it cannot: the process becomes kubectl.

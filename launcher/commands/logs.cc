@@ -74,9 +74,9 @@ int LogsOfPods(const JobSpec& job, const LogsArguments& arguments) {
 
 int Logs(const LogsArguments& arguments) {
   if (!IsJobId(arguments.job)) {
-    if (const std::optional<JobSpec> job = KubernetesJobOf(arguments.job)) {
-      return LogsOfPods(*job, arguments);
-    }
+    const absl::StatusOr<std::optional<JobSpec>> job = KubernetesJobOf(arguments.job);
+    if (!job.ok()) return Fail(job.status());
+    if (*job) return LogsOfPods(**job, arguments);
     return Fail(absl::InvalidArgumentError(
         absl::StrCat(arguments.job,
                      " is no job; use job-17, as weft ps lists them, or the job "

@@ -24,9 +24,9 @@ constexpr int kStopPollMs = 50;
 constexpr double kMostDeadlineS = 1000000;
 
 int Stop(const std::string& target, bool now) {
-  if (const std::optional<JobSpec> job = KubernetesJobOf(target)) {
-    return StopKubernetesJob(*job, now);
-  }
+  const absl::StatusOr<std::optional<JobSpec>> in_pods = KubernetesJobOf(target);
+  if (!in_pods.ok()) return Fail(in_pods.status());
+  if (*in_pods) return StopKubernetesJob(**in_pods, now);
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
   const absl::Status is_no_job = CheckIsNoJob(paths->folder, "stop");

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "plan/host_failures.h"
 
 namespace weft {
 namespace {

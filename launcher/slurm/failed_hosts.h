@@ -9,11 +9,6 @@
 
 namespace weft {
 
-// As the fleet of a weftd that serves jobs has it (coordinator/fleet/fleet_state.h).
-inline constexpr int kHostFailuresToLeaveOut = 3;
-inline constexpr int64_t kHostFailuresWithinS = 3600;
-inline constexpr int64_t kHostLeftOutS = 3600;
-
 struct FailedHost {
   std::string name;
   std::vector<int64_t> failed_unix_s = {};  // oldest first
@@ -28,8 +23,8 @@ void TakeFailure(const std::string& host, absl::string_view reason, int64_t now_
 // Takes down that it was heard again. Says whether that changes anything.
 bool TakeReturn(const std::string& host, std::vector<FailedHost>* hosts);
 
-// The time until which the host is to be left out: an hour after its newest failure, if it did not
-// come back after it, or has failed kHostFailuresToLeaveOut times within an hour. 0: it is not.
+// Returns the time until which the host is to be left out: an hour after its newest failure, if it
+// did not come back after it, or has failed too often (plan/host_failures.h). 0: it is not.
 int64_t LeftOutUntil(const FailedHost& host, int64_t now_unix_s);
 
 struct ChosenHosts {

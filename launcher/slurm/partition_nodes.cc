@@ -145,17 +145,20 @@ std::vector<Need> CpuNeeds(const JobSpec& job, const Plan& plan, const std::stri
            }}};
 }
 
-absl::Status CheckType(const JobSpec& job, const std::string& partition,
-                       const std::vector<SlurmNode>& nodes) {
+// `nodes`: those that have what is asked of them otherwise; a type that Slurm does not name may be
+// the right one.
+absl::Status CheckType(const JobSpec& job, int least, const std::string& partition,
+                       std::vector<SlurmNode> nodes) {
   const std::string planned = GpuIn(job.cluster.device.name);
-  if (planned.empty() || nodes.empty()) return absl::OkStatus();
-  for (const SlurmNode& node : nodes) {
+  if (planned.empty()) return absl::OkStatus();
+  const auto others = std::stable_partition(nodes.begin(), nodes.end(), [&](const SlurmNode& node) {
     const std::string there = GpuIn(node.gpu_type);
-    if (there.empty() || there == planned) return absl::OkStatus();
-  }
+    return there.empty() || there == planned;
+  });
+  if (others - nodes.begin() >= least || others == nodes.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("cluster.profile: ", job.cluster.name, " is of ", job.cluster.device.name,
-                   " but nodes of partition ", partition, " have ", nodes.front().gpu_type,
+                   " but nodes of partition ", partition, " have ", others->gpu_type,
                    "; name the profile of those GPUs (docs/clusters.md), or another partition"));
 }
 
@@ -230,7 +233,7 @@ absl::Status CheckNodesOfPartition(const JobSpec& job, const Plan& plan,
     if (most < need.asked) return absl::InvalidArgumentError(need.words(most, some));
     std::erase_if(left, [&](const SlurmNode& node) { return need.has(node) < need.asked; });
   }
-  return on_gpus ? CheckType(job, partition->name, left) : absl::OkStatus();
+  return on_gpus ? CheckType(job, least, partition->name, left) : absl::OkStatus();
 }
 
 }  // namespace weft

@@ -218,8 +218,8 @@ class Pricer {
   std::unordered_map<int, Faults> faults_;               // by world size
   std::map<int64_t, std::vector<int64_t>> zero_widths_;  // by data group
   std::unordered_map<PassKey, Entry, PassKeyHash> entries_;
-  // By the tokens of a rank, as micro_batch_size over cp in lowest terms, and how weights are cut:
-  // two sequences over two ranks are the products of one.
+  // Two sequences over two ranks are the products of one. The key has a rank's tokens, as
+  // micro_batch_size over cp in lowest terms, and how weights are cut.
   std::map<std::array<int64_t, 5>, BlockCompute> computes_;
   // Neighbours ask for the same, for one size of microbatches after the other.
   struct Last {

@@ -25,7 +25,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr int kHangsInCi = 7;  // one of each kind
+constexpr int kHangsInCi = 7;  // one of each kind, if all moments are met
 constexpr double kSlackS = 3;  // of a loaded machine, beyond the budget
 
 struct Worker {

@@ -52,7 +52,7 @@ TEST_F(KubernetesCommands, StopDeletesTheJobAndWaits) {
   PlayKubectl("exit 0");
   const Ran ran = Weft("stop " + job_);
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_EQ(ran.out, "stopped and saved; weft submit resumes\n");
+  EXPECT_EQ(ran.out, "stopped; weft submit resumes from its last checkpoint\n");
   EXPECT_EQ(Asked(), "delete job tiny-1 --cascade=foreground\n");
 }
 
@@ -109,6 +109,17 @@ TEST_F(KubernetesCommands, LogsRefuseWhatPodsDoNotHave) {
   const Ran none = Weft("logs " + folder_.path() + "/other.yaml");
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("is no job; use job-17, as weft ps lists them"));
+  EXPECT_EQ(Asked(), "");
+}
+
+TEST_F(KubernetesCommands, SayWhatIsWrongWithAFile) {
+  PlayKubectl("exit 0");
+  std::ofstream(job_) << "job: {name: tiny, colour: red}\n";
+  for (const char* const verb : {"stop ", "logs "}) {
+    const Ran ran = Weft(verb + job_);
+    EXPECT_EQ(ran.exit_code, 2) << verb;
+    EXPECT_THAT(ran.err, HasSubstr("job.colour")) << verb;
+  }
   EXPECT_EQ(Asked(), "");
 }
 

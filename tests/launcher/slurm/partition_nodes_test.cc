@@ -24,25 +24,28 @@ constexpr char kNodes[] =
     "NodeName=h2 CPUTot=16 Gres=gpu:a100:4(S:0-1),shard:8(S:0,1) RealMemory=64000 "
     "MemSpecLimit=4000 State=IDLE+DRAIN Partitions=big Reason=Gres=gpu:1 broken CPUTot=1 [root@x]\n"
     "NodeName=h3 CPUTot=8 Gres=gpu:a100:2,gpu:h100:2 RealMemory=64000 Partitions=mixed\n"
-    "NodeName=h4 CPUTot=8 Gres=(null) RealMemory=64000 Partitions=mixed,old\n";
+    "NodeName=h4 CPUTot=8 Gres=(null) RealMemory=64000 Partitions=mixed,old\n"
+    "NodeName=h5 CPUTot=8 Gres=gpu:h100:4 RealMemory=64000 Partitions=kinds\n"
+    "NodeName=h6 CPUTot=8 Gres=gpu:a100:4 RealMemory=64000 Partitions=kinds\n";
 constexpr char kPartitions[] =
     "PartitionName=low AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES "
     "QoS=N/A MaxNodes=UNLIMITED Nodes=h1 State=UP TotalCPUs=4 TotalNodes=1\n"
     "PartitionName=high Default=NO Nodes=h1 TotalNodes=1\n"
     "PartitionName=big Default=NO Nodes=h2 TotalNodes=1\n"
     "PartitionName=mixed Default=NO Nodes=h[3-4] TotalNodes=2\n"
+    "PartitionName=kinds Default=NO Nodes=h[5-6] TotalNodes=2\n"
     "PartitionName=old Default=NO Nodes=h4 TotalNodes=1\n"
     "PartitionName=cloud Default=NO Nodes=c[1-9] TotalNodes=9\n";
 
 TEST(PartitionNodes, AreReadFromScontrol) {
   const std::vector<SlurmNode> nodes = ParseSlurmNodes(kNodes);
-  ASSERT_EQ(nodes.size(), 4U);
+  ASSERT_EQ(nodes.size(), 6U);
   EXPECT_EQ(nodes[0], (SlurmNode{"h1", 4, 4000, 8, "", {"low", "high", "gpu"}}));
   EXPECT_EQ(nodes[1], (SlurmNode{"h2", 16, 60000, 4, "a100", {"big"}}));
   EXPECT_EQ(nodes[2], (SlurmNode{"h3", 8, 64000, 4, "", {"mixed"}}));
   EXPECT_EQ(nodes[3], (SlurmNode{"h4", 8, 64000, 0, "", {"mixed", "old"}}));
   const std::vector<SlurmPartition> partitions = ParseSlurmPartitions(kPartitions);
-  ASSERT_EQ(partitions.size(), 6U);
+  ASSERT_EQ(partitions.size(), 7U);
   EXPECT_EQ(partitions[0], (SlurmPartition{"low", true, 1}));
   EXPECT_EQ(partitions[3], (SlurmPartition{"mixed", false, 2}));
   EXPECT_TRUE(ParseSlurmNodes("slurm_load_node error: Unable to contact slurm controller").empty());
@@ -86,11 +89,17 @@ TEST(PartitionNodes, AreHeldAgainstThePlan) {
                 "cluster.nodes: of partition mixed only 1 node has GPUs; write as many"},
            Case{"no GPUs", kLarge, "profile: h100x8, gpus_per_node: 4, partition: old",
                 "cluster.partition: old has no nodes with GPUs, but cluster.profile h100x8 is of "
-                "GPUs; use big, gpu, high, low, mixed, or the profile cpu"},
+                "GPUs; use big, gpu, high, kinds, low, mixed, or the profile cpu"},
            Case{"type", kLarge, "profile: h100x8, gpus_per_node: 4, nodes: 1, partition: big",
                 "cluster.profile: h100x8 is of H100-SXM-80GB but nodes of partition big have a100; "
                 "name the profile of those GPUs"},
            Case{"the very type", kLarge, "profile: a100-80gx8, gpus_per_node: 4, partition: big",
+                ""},
+           Case{"the type of one", kLarge,
+                "profile: h100x8, gpus_per_node: 4, nodes: 2, partition: kinds",
+                "cluster.profile: h100x8 is of H100-SXM-80GB but nodes of partition kinds have "
+                "a100"},
+           Case{"the type of enough", kLarge, "profile: h100x8, gpus_per_node: 4, partition: kinds",
                 ""},
            Case{"no type is said", kLarge, "profile: h100x8, partition: low", ""},
            Case{"a cloud", kTiny, "profile: cpu, slots: 64, partition: cloud", ""},

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// As Slurm 22.05 prints topology/tree.
+// Written in the form of topology/tree of Slurm 22.05.
 constexpr char kTree[] =
     "SwitchName=s0 Level=1 LinkSpeed=1 Nodes=h[1-4] Switches=s[1-2]\n"
     "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=h[1,3]\n"

@@ -561,11 +561,11 @@ class NcclComm final : public Comm {
   CallWatch init_calls_;  // with the longer time of the beginning and the end
   NcclWatch watch_;
   NcclIds ids_;
-  // By the use of the groups that are split from them, which is all that they are for; the second
-  // is made with the first group of that use.
+  // Groups are split from them, each from the one of its use; the second is made with the first
+  // group of that use.
   ncclComm_t worlds_[2] = {};
-  // All ranks, for exchanges alone: the order of these among the collectives differs from stage to
-  // stage, and ranks must use a communicator in one order.
+  // It has all ranks and is for exchanges alone: the order of these among the collectives differs
+  // from stage to stage, and ranks must use a communicator in one order.
   Group exchange_;
   std::vector<int> world_peers_;
   std::deque<Group> groups_;  // by round; NCCL writes into them
