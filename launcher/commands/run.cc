@@ -262,14 +262,10 @@ std::optional<NetworkDoor> DoorOf(const RunArguments& arguments) {
   return NetworkDoor{.address = arguments.listen, .bundle_file = arguments.tls, .port_file = ""};
 }
 
-// Takes down what becomes of hosts, where a later allocation is to know.
-std::function<void(const std::string&, const absl::Status&)> HostBook(
-    const RunArguments& arguments, const std::string& run_folder) {
-  if (!arguments.allocation) return nullptr;
-  return [allocation = *arguments.allocation, run_folder](const std::string& host,
-                                                          const absl::Status& state) {
-    TakeHostState(allocation, run_folder, host, state);
-  };
+// `book`: null where no later allocation is to know what becomes of hosts.
+std::function<void(const std::string&, const absl::Status&)> TellerOf(HostBook* book) {
+  if (book == nullptr) return nullptr;
+  return [book](const std::string& host, const absl::Status& state) { book->Take(host, state); };
 }
 
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
@@ -299,6 +295,8 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
       stop.compare_exchange_strong(none, StopWish::kSave);
     });
   }
+  std::unique_ptr<HostBook> book;
+  if (arguments.allocation) book = OpenHostBook(*arguments.allocation, prepared.paths.folder);
   const absl::Time start = absl::Now();
   const absl::StatusOr<RunOutcome> outcome =
       RunInForeground({.paths = prepared.paths,
@@ -313,9 +311,14 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                        .slots_as_offered = prepared.file.slots_as_offered,
                        .env = arguments.env,
                        .stop = &stop,
-                       .on_event = [&](const proto::JobEvent& event) { progress.Take(event); },
+                       .on_event =
+                           [&](const proto::JobEvent& event) {
+                             progress.Take(event);
+                             TakeCheck(event, book.get());
+                           },
                        .say = [&](const std::string& line) { progress.Say(line); },
-                       .host_changed = HostBook(arguments, prepared.paths.folder)});
+                       .host_changed = TellerOf(book.get())});
+  book.reset();  // the next start reads it
   progress.Finish();
   Record(prepared, progress.state(), metrics_bytes);
   end->run.person_stopped = person;

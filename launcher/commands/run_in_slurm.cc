@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/commands/commands.h"
@@ -27,7 +25,7 @@ namespace {
 constexpr double kLongestSleepS = 3600;
 constexpr int kMostQuestions = 100000;
 constexpr int kAccountingMs = 5000;   // a database that is slower is not waited for
-constexpr int kQuickAnswerMs = 2000;  // ranks are watched by others meanwhile, but a person waits
+constexpr int kQuickAnswerMs = 2000;  // a run begins, or ends, once it has come
 
 // Slurm prints local time: 2026-11-24T20:00:00.
 std::optional<double> SecondsUntil(const std::string& time) {
@@ -105,21 +103,29 @@ std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
   return lines;
 }
 
-void TakeHostState(const SlurmAllocation& allocation, const std::string& run_folder,
-                   const std::string& host, const absl::Status& state) {
-  if (!allocation.is_batch) return;
-  SlurmRunRecord record = RecordFor(run_folder, allocation.name());
-  if (state.ok()) {
-    if (!TakeReturn(host, &record.failed_hosts)) return;
-  } else {
-    const absl::StatusOr<SlurmJob> job = AskForJob(allocation.name(), kQuickAnswerMs);
-    if (!job.ok() || job->state != "RUNNING" || IsPreempted(*job)) return;
-    const absl::string_view words = *absl::StrSplit(state.message(), '\n').begin();
-    TakeFailure(host, absl::StripPrefix(words, absl::StrCat("host ", host, ": ")),
-                absl::ToUnixSeconds(absl::Now()), &record.failed_hosts);
+std::unique_ptr<HostBook> OpenHostBook(const SlurmAllocation& allocation,
+                                       const std::string& run_folder) {
+  if (!allocation.is_batch) return nullptr;
+  return std::make_unique<HostBook>(HostBookOptions{
+      .run_folder = run_folder,
+      .job_id = allocation.name(),
+      .ask = [id = allocation.name()] { return AskForJob(id, kQuickAnswerMs); },
+      .now_unix_s = [] { return absl::ToUnixSeconds(absl::Now()); },
+      .warn = [](const std::string& words) { std::cerr << "weft: warning: " << words << "\n"; }});
+}
+
+void TakeCheck(const proto::JobEvent& event, HostBook* book) {
+  if (book == nullptr || !event.has_host_checked()) return;
+  const proto::HostChecked& checked = event.host_checked();
+  for (const proto::CheckResult& result : checked.results()) {
+    if (result.severity() != proto::CheckResult::BROKEN) continue;
+    return book->TakeCheck(
+        checked.host(), absl::UnavailableError(absl::StrCat(result.name(), ": ", result.found())));
   }
-  const absl::Status written = WriteSlurmRun(run_folder, record);
-  if (!written.ok()) std::cerr << "weft: warning: " << written.message() << "\n";
+  // A check of pairs alone, and what hosts say of each other, tell of faults only.
+  if (checked.round() > 0 && !checked.pairs_only()) {
+    book->TakeCheck(checked.host(), absl::OkStatus());
+  }
 }
 
 std::string TakeTopology(std::vector<ListedHost>* hosts) {

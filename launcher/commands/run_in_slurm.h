@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -14,7 +15,9 @@
 #include "launcher/hosts/agent_starter.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/slurm/allocation.h"
+#include "launcher/slurm/host_book.h"
 #include "launcher/slurm/slurm_job.h"
+#include "proto/control.pb.h"
 
 namespace weft {
 
@@ -50,11 +53,12 @@ std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
                                              const std::string& run_folder, int least,
                                              std::vector<ListedHost>* hosts);
 
-// Takes down in the run folder that a host was lost, for the allocations to come; OK: that it was
-// heard again. Where Slurm itself has ended the job, or takes its nodes, or does not answer, nobody
-// can tell, and nothing is taken down.
-void TakeHostState(const SlurmAllocation& allocation, const std::string& run_folder,
-                   const std::string& host, const absl::Status& state);
+// Keeps the book of a batch job's hosts; null for an allocation that no requeue comes to.
+std::unique_ptr<HostBook> OpenHostBook(const SlurmAllocation& allocation,
+                                       const std::string& run_folder);
+// Takes what a check before a generation has found, if the event is one that says whether a host is
+// of use. Without a book it does nothing.
+void TakeCheck(const proto::JobEvent& event, HostBook* book);
 
 // Gives hosts that have no domains those of Slurm's topology, next to each other (topology.h).
 // Returns a line for people; empty: Slurm knows of none that parts them.

@@ -155,6 +155,32 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedBefore) {
   EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
 }
 
+// It is there and answers, but its check before the first generation finds it of no use.
+TEST_F(SlurmRun, LeavesANodeOutThatHasFailedItsCheck) {
+  SlurmJobWords words{.steps = 1000000};
+  words.parallelism = "dp: auto, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm";
+  EXPECT_EQ(bed_->hosts().Run(3, "mount -t tmpfs -o size=1m tmpfs /dev/shm").exit_code, 0);
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(15)) << Words();
+  EXPECT_EQ(bed_->JobField(job, "NumNodes"), "3");
+  const std::string left_out = "host h3 is left out until ";
+  EXPECT_THAT(Weft("status " + folder()).out, HasSubstr(left_out));
+  EXPECT_EQ(bed_->hosts().Run(3, "umount /dev/shm").exit_code, 0);
+  bed_->Head("scontrol requeue " + job);
+  LetGoOn(job);
+  const std::string log = folder() + "/logs/slurm-" + job + ".log";
+  EXPECT_TRUE(Eventually(20, [&] {
+    SleepSeconds(0.1);
+    return ReadText(log).find("took 2 hosts of Slurm job " + job) != std::string::npos;
+  })) << Words();
+  const size_t at = ReadText(log).find("\n" + left_out);
+  ASSERT_NE(at, std::string::npos) << Words();
+  EXPECT_THAT(ReadText(log).substr(at), HasSubstr(": shared memory: "));
+  EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
+}
+
 // A job that cannot begin is queued again, and held before long.
 TEST_F(SlurmRun, IsHeldOnceItIsPoisoned) {
   const std::string job = Submit(WriteJob(Long()));
