@@ -100,8 +100,12 @@ absl::Status CheckNodesInSlurm(const PreparedJob& prepared) {
   const absl::StatusOr<SlurmAnswer> nodes =
       AskSlurm({"scontrol", "show", "node", "--oneliner", "--all"});
   if (!nodes.ok() || nodes->exit_code != 0) return absl::OkStatus();
-  return CheckNodesOfPartition(prepared.file.job, prepared.plan,
-                               ParseSlurmPartitions(partitions->out), ParseSlurmNodes(nodes->out));
+  ASSIGN_OR_RETURN(
+      const std::string note,
+      CheckNodesOfPartition(prepared.file.job, prepared.plan, ParseSlurmPartitions(partitions->out),
+                            ParseSlurmNodes(nodes->out)));
+  if (!note.empty()) std::cerr << "note: " << note << "\n";
+  return absl::OkStatus();
 }
 
 int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared,

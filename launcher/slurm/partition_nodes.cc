@@ -4,13 +4,13 @@
 #include <functional>
 #include <map>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "launcher/slurm/batch_script.h"
+#include "launcher/slurm/gpu_type.h"
 
 namespace weft {
 namespace {
@@ -52,19 +52,6 @@ void TakeGres(absl::string_view text, SlurmNode* node) {
     node->gpus += count;
     node->gpu_type = ++kinds == 1 && parts.size() == 3 ? parts[1] : "";
   }
-}
-
-// GPUs by the names that sites give types and people give devices; the longer of two that match is
-// meant.
-constexpr absl::string_view kGpus[] = {"gb200", "b200", "gh200",  "h200",    "h100", "a100",
-                                       "l40s",  "v100", "mi300x", "rtx4090", "4090", "a40"};
-
-std::string GpuIn(absl::string_view name) {
-  const std::string lower = absl::AsciiStrToLower(name);
-  for (const absl::string_view gpu : kGpus) {
-    if (absl::StrContains(lower, gpu)) return std::string(gpu == "rtx4090" ? "4090" : gpu);
-  }
-  return "";
 }
 
 // Names no more than a few.
@@ -145,21 +132,30 @@ std::vector<Need> CpuNeeds(const JobSpec& job, const Plan& plan, const std::stri
            }}};
 }
 
-// `nodes`: those that have what is asked of them otherwise; a type that Slurm does not name may be
-// the right one.
-absl::Status CheckType(const JobSpec& job, int least, const std::string& partition,
-                       std::vector<SlurmNode> nodes) {
-  const std::string planned = GpuIn(job.cluster.device.name);
-  if (planned.empty()) return absl::OkStatus();
-  const auto others = std::stable_partition(nodes.begin(), nodes.end(), [&](const SlurmNode& node) {
-    const std::string there = GpuIn(node.gpu_type);
-    return there.empty() || there == planned;
-  });
-  if (others - nodes.begin() >= least || others == nodes.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("cluster.profile: ", job.cluster.name, " is of ", job.cluster.device.name,
-                   " but nodes of partition ", partition, " have ", others->gpu_type,
-                   "; name the profile of those GPUs (docs/clusters.md), or another partition"));
+// `nodes`: those that have what is asked of them otherwise. Where Slurm names no type, or several,
+// it may be the right one. A type that says nothing is used, but said.
+absl::StatusOr<std::string> CheckType(const JobSpec& job, int least, const std::string& partition,
+                                      const std::vector<SlurmNode>& nodes) {
+  const std::string& device = job.cluster.device.name;
+  int fit = 0;
+  std::string other, unknown;  // a type of each
+  for (const SlurmNode& node : nodes) {
+    const GpuMatch match =
+        node.gpu_type.empty() ? GpuMatch::kSame : MatchGpu(node.gpu_type, device);
+    if (match == GpuMatch::kSame) ++fit;
+    if (match == GpuMatch::kOther) other = other.empty() ? node.gpu_type : other;
+    if (match == GpuMatch::kUnknown) unknown = unknown.empty() ? node.gpu_type : unknown;
+  }
+  if (fit >= least) return "";
+  const std::string there = absl::StrCat("nodes of partition ", partition, " have ");
+  if (unknown.empty() && !other.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cluster.profile: ", job.cluster.name, " is of ", device, " but ", there, other,
+        "; name the profile of those GPUs (docs/clusters.md), or another partition"));
+  }
+  if (unknown.empty()) return "";
+  return absl::StrCat(there, "GPUs of type ", unknown, ", which does not say whether they are ",
+                      device, " of cluster.profile ", job.cluster.name);
 }
 
 }  // namespace
@@ -198,22 +194,22 @@ std::vector<SlurmPartition> ParseSlurmPartitions(absl::string_view text) {
   return partitions;
 }
 
-absl::Status CheckNodesOfPartition(const JobSpec& job, const Plan& plan,
-                                   const std::vector<SlurmPartition>& partitions,
-                                   const std::vector<SlurmNode>& nodes) {
+absl::StatusOr<std::string> CheckNodesOfPartition(const JobSpec& job, const Plan& plan,
+                                                  const std::vector<SlurmPartition>& partitions,
+                                                  const std::vector<SlurmNode>& nodes) {
   const SchedulerSpec& site = job.scheduler;
-  if (NamesNodesItself(site.options)) return absl::OkStatus();
+  if (NamesNodesItself(site.options)) return "";
   const auto partition =
       std::find_if(partitions.begin(), partitions.end(), [&](const SlurmPartition& each) {
         return site.partition.empty() ? each.is_default : each.name == site.partition;
       });
-  if (partition == partitions.end()) return absl::OkStatus();
+  if (partition == partitions.end()) return "";
   std::vector<SlurmNode> left;
   for (const SlurmNode& node : nodes) {
     const auto& of = node.partitions;
     if (std::find(of.begin(), of.end(), partition->name) != of.end()) left.push_back(node);
   }
-  if (left.empty() || std::ssize(left) < partition->nodes) return absl::OkStatus();
+  if (left.empty() || std::ssize(left) < partition->nodes) return "";
   const int most_nodes = job.cluster.nodes + job.hosts.spares;
   const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : most_nodes;
   if (std::ssize(left) < least) {
@@ -233,7 +229,7 @@ absl::Status CheckNodesOfPartition(const JobSpec& job, const Plan& plan,
     if (most < need.asked) return absl::InvalidArgumentError(need.words(most, some));
     std::erase_if(left, [&](const SlurmNode& node) { return need.has(node) < need.asked; });
   }
-  return on_gpus ? CheckType(job, least, partition->name, left) : absl::OkStatus();
+  return on_gpus ? CheckType(job, least, partition->name, left) : absl::StatusOr<std::string>("");
 }
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "plan/search/plan.h"
 #include "plan/spec/job_spec.h"
@@ -33,11 +33,12 @@ struct SlurmPartition {
 std::vector<SlurmNode> ParseSlurmNodes(absl::string_view text);
 std::vector<SlurmPartition> ParseSlurmPartitions(absl::string_view text);
 
-// InvalidArgument with the key to change if fewer nodes of the job's partition are as the job needs
-// them than it needs. OK where Slurm does not say enough: the partition is not there, several are
-// named, cluster.sbatch_options may name another, or nodes of it are not shown (of a cloud).
-absl::Status CheckNodesOfPartition(const JobSpec& job, const Plan& plan,
-                                   const std::vector<SlurmPartition>& partitions,
-                                   const std::vector<SlurmNode>& nodes);
+// Returns a note for people; empty: there is none. InvalidArgument with the key to change if fewer
+// nodes of the job's partition are as the job needs them than it needs. Says nothing where Slurm
+// does not say enough: the partition is not there, several are named, cluster.sbatch_options may
+// name another, or nodes of it are not shown (of a cloud).
+absl::StatusOr<std::string> CheckNodesOfPartition(const JobSpec& job, const Plan& plan,
+                                                  const std::vector<SlurmPartition>& partitions,
+                                                  const std::vector<SlurmNode>& nodes);
 
 }  // namespace weft

@@ -26,7 +26,9 @@ constexpr char kNodes[] =
     "NodeName=h3 CPUTot=8 Gres=gpu:a100:2,gpu:h100:2 RealMemory=64000 Partitions=mixed\n"
     "NodeName=h4 CPUTot=8 Gres=(null) RealMemory=64000 Partitions=mixed,old\n"
     "NodeName=h5 CPUTot=8 Gres=gpu:h100:4 RealMemory=64000 Partitions=kinds\n"
-    "NodeName=h6 CPUTot=8 Gres=gpu:a100:4 RealMemory=64000 Partitions=kinds\n";
+    "NodeName=h6 CPUTot=8 Gres=gpu:a100:4 RealMemory=64000 Partitions=kinds\n"
+    "NodeName=h7 CPUTot=8 Gres=gpu:tesla:4 RealMemory=64000 Partitions=own,both\n"
+    "NodeName=h8 CPUTot=8 Gres=gpu:nvidia_h100_80gb_hbm3:4 RealMemory=64000 Partitions=both\n";
 constexpr char kPartitions[] =
     "PartitionName=low AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES "
     "QoS=N/A MaxNodes=UNLIMITED Nodes=h1 State=UP TotalCPUs=4 TotalNodes=1\n"
@@ -34,25 +36,27 @@ constexpr char kPartitions[] =
     "PartitionName=big Default=NO Nodes=h2 TotalNodes=1\n"
     "PartitionName=mixed Default=NO Nodes=h[3-4] TotalNodes=2\n"
     "PartitionName=kinds Default=NO Nodes=h[5-6] TotalNodes=2\n"
+    "PartitionName=own Default=NO Nodes=h7 TotalNodes=1\n"
+    "PartitionName=both Default=NO Nodes=h[7-8] TotalNodes=2\n"
     "PartitionName=old Default=NO Nodes=h4 TotalNodes=1\n"
     "PartitionName=cloud Default=NO Nodes=c[1-9] TotalNodes=9\n";
 
 TEST(PartitionNodes, AreReadFromScontrol) {
   const std::vector<SlurmNode> nodes = ParseSlurmNodes(kNodes);
-  ASSERT_EQ(nodes.size(), 6U);
+  ASSERT_EQ(nodes.size(), 8U);
   EXPECT_EQ(nodes[0], (SlurmNode{"h1", 4, 4000, 8, "", {"low", "high", "gpu"}}));
   EXPECT_EQ(nodes[1], (SlurmNode{"h2", 16, 60000, 4, "a100", {"big"}}));
   EXPECT_EQ(nodes[2], (SlurmNode{"h3", 8, 64000, 4, "", {"mixed"}}));
   EXPECT_EQ(nodes[3], (SlurmNode{"h4", 8, 64000, 0, "", {"mixed", "old"}}));
   const std::vector<SlurmPartition> partitions = ParseSlurmPartitions(kPartitions);
-  ASSERT_EQ(partitions.size(), 7U);
+  ASSERT_EQ(partitions.size(), 9U);
   EXPECT_EQ(partitions[0], (SlurmPartition{"low", true, 1}));
   EXPECT_EQ(partitions[3], (SlurmPartition{"mixed", false, 2}));
   EXPECT_TRUE(ParseSlurmNodes("slurm_load_node error: Unable to contact slurm controller").empty());
   EXPECT_TRUE(ParseSlurmPartitions("").empty());
 }
 
-absl::Status Check(const std::string& model, const std::string& cluster) {
+absl::StatusOr<std::string> Check(const std::string& model, const std::string& cluster) {
   const std::string yaml = "job: {name: tiny, output_dir: /shared/runs}\n" + model +
                            "cluster: {scheduler: slurm, " + cluster + "}\n";
   const auto file =
@@ -70,6 +74,7 @@ TEST(PartitionNodes, AreHeldAgainstThePlan) {
     const char* model;
     const char* cluster;
     const char* said;  // empty: nothing
+    const char* note = "";
   };
   for (const Case& each : {
            Case{"fits", kTiny, "profile: cpu, slots: 4", ""},
@@ -89,7 +94,7 @@ TEST(PartitionNodes, AreHeldAgainstThePlan) {
                 "cluster.nodes: of partition mixed only 1 node has GPUs; write as many"},
            Case{"no GPUs", kLarge, "profile: h100x8, gpus_per_node: 4, partition: old",
                 "cluster.partition: old has no nodes with GPUs, but cluster.profile h100x8 is of "
-                "GPUs; use big, gpu, high, kinds, low, mixed, or the profile cpu"},
+                "GPUs; use big, both, gpu, high, kinds, low, mixed, own, or the profile cpu"},
            Case{"type", kLarge, "profile: h100x8, gpus_per_node: 4, nodes: 1, partition: big",
                 "cluster.profile: h100x8 is of H100-SXM-80GB but nodes of partition big have a100; "
                 "name the profile of those GPUs"},
@@ -101,6 +106,16 @@ TEST(PartitionNodes, AreHeldAgainstThePlan) {
                 "a100"},
            Case{"the type of enough", kLarge, "profile: h100x8, gpus_per_node: 4, partition: kinds",
                 ""},
+           Case{"a type that says nothing", kLarge,
+                "profile: h100x8, gpus_per_node: 4, partition: own", "",
+                "nodes of partition own have GPUs of type tesla, which does not say whether they "
+                "are H100-SXM-80GB of cluster.profile h100x8"},
+           Case{"enough that say it", kLarge, "profile: h100x8, gpus_per_node: 4, partition: both",
+                ""},
+           Case{"one that says it", kLarge,
+                "profile: h100x8, gpus_per_node: 4, nodes: 2, partition: both", "",
+                "nodes of partition both have GPUs of type tesla, which does not say whether they "
+                "are H100-SXM-80GB of cluster.profile h100x8"},
            Case{"no type is said", kLarge, "profile: h100x8, partition: low", ""},
            Case{"a cloud", kTiny, "profile: cpu, slots: 64, partition: cloud", ""},
            Case{"unknown", kTiny, "profile: cpu, slots: 64, partition: fast", ""},
@@ -111,9 +126,10 @@ TEST(PartitionNodes, AreHeldAgainstThePlan) {
                 "cluster.slots: 64 workers"},
        }) {
     SCOPED_TRACE(each.name);
-    const absl::Status status = Check(each.model, each.cluster);
-    EXPECT_EQ(status.ok(), each.said[0] == '\0') << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(each.said));
+    const absl::StatusOr<std::string> note = Check(each.model, each.cluster);
+    EXPECT_EQ(note.ok(), each.said[0] == '\0') << note.status();
+    EXPECT_THAT(std::string(note.status().message()), HasSubstr(each.said));
+    EXPECT_EQ(note.value_or(""), each.note);
   }
 }
 
@@ -128,7 +144,7 @@ TEST(PartitionNodes, HaveTheMemoryThatThePlanTakes) {
   const auto plan = FindPlan(file->job, Purpose::kEstimate);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const std::vector<SlurmPartition> partitions = {{"low", true, 1}};
-  const absl::Status status = CheckNodesOfPartition(file->job, *plan, partitions, {small});
+  const absl::Status status = CheckNodesOfPartition(file->job, *plan, partitions, {small}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("MiB of a node, but nodes of partition low "
                                                        "have 600 MiB; write fewer"));
   small.memory_mib = 4000;
