@@ -194,8 +194,9 @@ absl::Status AgentShell::Begin() {
     link.hello.set_gpu_free_bytes(std::max<int64_t>(1, gpu->free_bytes()));
     link.hello.set_gpu_text(GpuMemoryText(*gpu));
   }
-  const std::string host = absl::StrCat(HostText(has), used_slots_.empty() ? "" : ", slots ",
-                                        absl::StrJoin(used_slots_, ","));
+  const std::string host = absl::StrCat(
+      HostText(has), used_slots_.empty() ? "" : ", slots ", absl::StrJoin(used_slots_, ","),
+      options_.domain.empty() ? "" : ", domain ", options_.domain);
   checker_.emplace(HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"),
                                         wake_.get(), used_slots_});
   stacks_.emplace(wake_.get());

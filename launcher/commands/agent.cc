@@ -18,6 +18,7 @@
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/machine.h"
 #include "launcher/slurm/allocation.h"
+#include "launcher/slurm/topology.h"
 #include "launcher/standing/standing_run.h"
 #include "plan/errors.h"
 #include "plan/spec/failure_domains.h"
@@ -35,6 +36,15 @@ struct AgentArguments {
   bool checks = false;
   std::vector<std::string> allows = {};
 };
+
+// Slurm tells each of its tasks where its node is, even where nobody may ask scontrol.
+std::string DomainInSlurm() {
+  const char* const address = getenv("SLURM_TOPOLOGY_ADDR");
+  const char* const pattern = getenv("SLURM_TOPOLOGY_ADDR_PATTERN");
+  if (address == nullptr || pattern == nullptr) return "";
+  std::string leaf = LeafOfAddress(address, pattern);
+  return IsDomainName(leaf) ? leaf : "";
+}
 
 // Slurm's step of this agent is no concern of the ranks.
 void DropTaskVariables() {
@@ -71,7 +81,9 @@ void AddStanding(CLI::App& agent, AgentArguments* arguments,
 }
 
 void AddDomain(CLI::App& agent, std::string* domain) {
-  agent.add_option("--domain", *domain, "what fails together with this host: a rack, a switch")
+  agent
+      .add_option("--domain", *domain,
+                  "what fails together with this host: a rack; default: Slurm's switch or block")
       ->check(
           [](const std::string& text) -> std::string {
             return IsDomainName(text) ? "" : absl::StrCat(text, ": ", kDomainNames);
@@ -159,6 +171,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
       *exit_code = there.ok() ? kExitOk : Fail(there);
       return;
     }
+    if (arguments->options.domain.empty()) arguments->options.domain = DomainInSlurm();
     DropTaskVariables();
     absl::Status status;
     if (arguments->takes_hand_over) status = TakeHandOver(&arguments->options);

@@ -56,6 +56,14 @@ bool SetTopology(absl::string_view text, std::vector<ListedHost>* hosts) {
   return true;
 }
 
+std::string LeafOfAddress(absl::string_view address, absl::string_view pattern) {
+  const std::vector<std::string> names = absl::StrSplit(address, '.');
+  const std::vector<std::string> kinds = absl::StrSplit(pattern, '.');
+  // A name with a dot of its own would be taken for two.
+  if (kinds.size() < 2 || names.size() != kinds.size() || kinds.back() != "node") return "";
+  return names[names.size() - 2];
+}
+
 std::string TopologyText(const std::vector<ListedHost>& hosts) {
   std::string text;
   for (size_t i = 0; i < hosts.size(); ++i) {

@@ -135,6 +135,24 @@ TEST_F(SlurmTopology, MakesFailureDomains) {
               HasSubstr("topology: h1, h3 on s1; h2 on s2\n"));
 }
 
+// A program in scontrol's place answers as one does that may not be asked.
+TEST_F(SlurmTopology, IsWhatEachTaskIsToldWhereScontrolIsSilent) {
+  const std::string bin = bed_->shared() + "/bin";
+  bed_->Head("mkdir " + bin + " && printf '%s\\n' '#!/bin/sh' " +
+             "'[ \"$2\" = topology ] && exit 1' 'exec /usr/bin/scontrol \"$@\"' > " + bin +
+             "/scontrol && chmod +x " + bin + "/scontrol");
+  SlurmJobWords words;
+  words.cluster += ", setup: 'export PATH=" + bin + ":$PATH'";
+  const std::string job = Submit(WriteJob(words));
+  AwaitCompleted(job);
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              ::testing::Not(HasSubstr("topology: ")));
+  for (const auto& [host, leaf] : {std::pair("h1", "s1"), {"h2", "s2"}, {"h3", "s1"}}) {
+    EXPECT_THAT(ReadText(folder() + "/logs/agent-" + host + ".log"),
+                HasSubstr(std::string(", domain ") + leaf + "\n"));
+  }
+}
+
 TEST_F(SlurmRun, RefusesAHeterogeneousJob) {
   const HostBed::Answer answer = bed_->hosts().Run(
       SlurmBed::kHead, "cd " + bed_->shared() +

@@ -61,5 +61,26 @@ TEST(Topology, SaysNothingWhereItPartsNothing) {
   EXPECT_EQ(named[0].domain, "");
 }
 
+// Slurm 22.05's topology/tree has given h1 the first.
+TEST(Topology, IsReadFromATasksOwnVariables) {
+  struct Case {
+    const char* address;
+    const char* pattern;
+    const char* leaf;
+  };
+  for (const Case& each : {
+           Case{"s0.s1.h1", "switch.switch.node", "s1"},
+           Case{"s1.h1", "switch.node", "s1"},
+           Case{"b1.h1", "block.node", "b1"},
+           Case{"h1", "node", ""},
+           Case{"s0.s1.h1.lab", "switch.switch.node", ""},
+           Case{"s0.s1", "switch.switch", ""},
+           Case{"", "", ""},
+           Case{"..", "..node", ""},
+       }) {
+    EXPECT_EQ(LeafOfAddress(each.address, each.pattern), each.leaf) << each.address;
+  }
+}
+
 }  // namespace
 }  // namespace weft
