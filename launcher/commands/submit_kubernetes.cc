@@ -1,5 +1,7 @@
 #include "launcher/commands/submit_kubernetes.h"
 
+#include <unistd.h>
+
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -27,7 +29,8 @@ namespace {
 // The authority is gone when this returns: nobody can issue another one afterwards, and pods need
 // no right to write a Secret, as they would if the first of them issued these.
 absl::StatusOr<std::vector<std::string>> IssueBundles(const JobSpec& job) {
-  const std::string run = ObjectName(job.name);
+  // Another submission of a job of that name may be under way; one of this number is over.
+  const std::string run = absl::StrCat(ObjectName(job.name), "-", getpid());
   RemoveTlsFolder(run);
   const std::string folder = TlsFolder(run);
   RETURN_IF_ERROR(MakePrivateFolder(folder));
