@@ -29,6 +29,7 @@
 #include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
+#include "launcher/machine/child_process.h"
 #include "launcher/machine/machine.h"
 #include "launcher/machine/start.h"
 #include "launcher/run/detach.h"
@@ -438,6 +439,12 @@ absl::Status FindAllocation(RunArguments* arguments) {
   if (!arguments->hosts.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(arguments->allocation, AllocationOf(getenv));
   if (arguments->allocation) {
+    if (FindInPath("srun").empty()) {
+      return absl::NotFoundError(absl::StrCat(
+          "this is Slurm job ", arguments->allocation->name(),
+          ", but srun, which starts an agent on each of its nodes, is not in PATH; load Slurm's "
+          "module, in a container mount its programs, or name the hosts by --hosts"));
+    }
     arguments->hosts = HostsOf(*arguments->allocation);
     return absl::OkStatus();
   }

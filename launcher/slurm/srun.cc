@@ -33,6 +33,8 @@ constexpr SrunComplaint kSrunComplaints[] = {
     {"Invalid node name", absl::StatusCode::kInvalidArgument, "it is no node of the cluster"},
     {"Unable to contact slurm controller", absl::StatusCode::kUnavailable,
      "slurmctld does not answer (scontrol ping)"},
+    {"configuration source", absl::StatusCode::kInvalidArgument,
+     "srun finds no slurm.conf where weft runs; set SLURM_CONF, in a container mount its folder"},
     {"Communication connection failure", absl::StatusCode::kUnavailable,
      "its slurmd does not answer"},
     {"Node failure", absl::StatusCode::kUnavailable, "Slurm holds it for failed"},

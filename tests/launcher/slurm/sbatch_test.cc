@@ -41,6 +41,9 @@ TEST(Sbatch, IsUnderstood) {
       {"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect "
        "failure)",
        "slurmctld does not answer; try again once `scontrol ping` says UP"},
+      {"sbatch: fatal: Could not establish a configuration source",
+       "Slurm's programs find no slurm.conf on this host; submit from a login node of the cluster, "
+       "or set SLURM_CONF"},
       {"sbatch: error: something new",
        "sbatch does not take the job: sbatch: error: something new"},
   };

@@ -46,6 +46,12 @@ TEST(Srun, IsUnderstood) {
                     2)
                 .message(),
             "host h2: run folder /a: is another folder there");
+  EXPECT_EQ(failure("srun: error: fetch_config: DNS SRV lookup failed\n"
+                    "srun: fatal: Could not establish a configuration source",
+                    1)
+                .message(),
+            "host h2: srun finds no slurm.conf where weft runs; set SLURM_CONF, in a container "
+            "mount its folder");
   const absl::Status killed = failure("srun: error: h2: task 0: Killed", 137);
   EXPECT_EQ(killed.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(killed.message(), "host h2: srun ended with 137: srun: error: h2: task 0: Killed");
