@@ -1,4 +1,5 @@
-# Has SkyPilot itself read the task of deploy/skypilot, and refuse broken ones. Not part of CI.
+# Has SkyPilot itself read the task and the volume of deploy/skypilot, and refuse broken ones. Not
+# part of CI.
 #   python -m venv V && V/bin/pip install skypilot
 #   V/bin/python tests/hosts/validate_skypilot.py
 import os
@@ -7,6 +8,7 @@ import sys
 import tempfile
 
 import sky
+import sky.volumes.volume
 import yaml
 
 
@@ -19,8 +21,18 @@ def refusal(text):
     return ""
 
 
+def volume_refusal(text):
+    try:
+        volume = sky.volumes.volume.Volume.from_yaml_config(yaml.safe_load(text))
+        volume.validate(skip_cloud_compatibility=True)
+    except (ValueError, sky.exceptions.InvalidSkyPilotConfigError) as error:
+        return str(error)
+    return ""
+
+
 def main():
-    task = (pathlib.Path(__file__).resolve().parents[2] / "deploy/skypilot/weft.yaml").read_text()
+    folder = pathlib.Path(__file__).resolve().parents[2] / "deploy/skypilot"
+    task = (folder / "weft.yaml").read_text()
     # It wants what is to be copied to be there.
     os.chdir(tempfile.mkdtemp())
     for path in yaml.safe_load(task)["file_mounts"].values():
@@ -36,6 +48,13 @@ def main():
         found = refusal(task.replace(*break_it))
         print(f"{break_it[1]}: {'refused' if found else 'TAKEN'}")
         wrong |= found == ""
+    volume = (folder / "volume.yaml").read_text()
+    found = volume_refusal(volume)
+    print(f"volume: {found or 'taken'}")
+    wrong |= found != ""
+    found = volume_refusal(volume.replace("ReadWriteMany", "ReadWriteSome"))
+    print(f"ReadWriteSome: {'refused' if found else 'TAKEN'}")
+    wrong |= found == ""
     sys.exit(1 if wrong else 0)
 
 

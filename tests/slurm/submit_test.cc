@@ -163,6 +163,17 @@ TEST_F(SlurmRun, RefusesAHeterogeneousJob) {
                                     "one alone; ask for all nodes in one component"));
 }
 
+TEST_F(SlurmRun, SaysThatSrunIsNotThere) {
+  const HostBed::Answer answer = bed_->hosts().Run(
+      SlurmBed::kHead, "cd " + bed_->shared() +
+                           " && salloc --quiet -N1 /usr/bin/env PATH=/nowhere " WEFT_BINARY_DIR
+                           "/bin/weft run " +
+                           WriteJob({}));
+  EXPECT_EQ(answer.exit_code, 1) << answer.out;
+  EXPECT_THAT(answer.err, HasSubstr("but srun, which starts an agent on each of its nodes, is not "
+                                    "in PATH; load Slurm's module"));
+}
+
 // There is no slurmdbd here: a program in sacct's place answers as one does that has it.
 TEST_F(SlurmRun, ReportsWhatAccountingSays) {
   const std::string bin = bed_->shared() + "/bin";
