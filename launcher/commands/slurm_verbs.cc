@@ -23,7 +23,8 @@ namespace weft {
 namespace {
 
 constexpr int kPatienceMs = 90000;
-constexpr int kPollMs = 500;  // a controller has other things to do
+constexpr int kStateMs = 5000;  // files say the rest, whether or not Slurm answers
+constexpr int kPollMs = 500;    // a controller has other things to do
 constexpr int kColumns = 7;
 
 // The step of the last line in the run's metrics is returned; empty: none was done yet.
@@ -50,6 +51,16 @@ std::vector<std::string> LeftOutLines(const std::string& run_folder) {
     if (until_s > 0) lines.push_back(LeftOutLine(host, LocalTimeText(until_s)));
   }
   return lines;
+}
+
+std::string SlurmStateOf(const std::string& run_folder) {
+  const std::optional<SlurmRunRecord> record = ReadSlurmRun(run_folder);
+  if (!record) return "";
+  const absl::StatusOr<SlurmJob> job = AskForJob(record->job_id, kStateMs);
+  if (!job.ok()) return "";
+  const bool has_reason = !job->reason.empty() && job->reason != "None";
+  return absl::StrCat("job ", job->id, " is ", job->state, has_reason ? ": " : "",
+                      has_reason ? ReasonMeaning(job->reason) : "");
 }
 
 std::optional<SlurmJob> SlurmJobOf(const std::string& run_folder) {

@@ -18,6 +18,10 @@ std::string LocalTimeText(int64_t unix_s);
 // without.
 std::vector<std::string> LeftOutLines(const std::string& run_folder);
 
+// "job 12 is PENDING: Resources: it waits for free nodes", of the run folder's job; empty: there is
+// none, or Slurm does not know it any more, or does not answer soon.
+std::string SlurmStateOf(const std::string& run_folder);
+
 // Slurm's job of the run folder, if it has one that is not over.
 std::optional<SlurmJob> SlurmJobOf(const std::string& run_folder);
 

@@ -18,7 +18,9 @@
 namespace weft {
 namespace {
 
-void PrintLeftOut(const std::string& run_folder) {
+void PrintSlurm(const std::string& run_folder) {
+  const std::string state = SlurmStateOf(run_folder);
+  if (!state.empty()) std::cout << "  slurm       " << state << "\n";
   for (const std::string& line : LeftOutLines(run_folder)) {
     std::cout << "  left out    " << line << "\n";
   }
@@ -37,7 +39,7 @@ int PrintRunning(const RunPaths& paths) {
             << job->restarts_left() << " restarts left\n";
   const absl::StatusOr<Layout> layout = FromProto(job->layout());
   if (layout.ok()) std::cout << "  layout      " << LayoutText(*layout) << "\n";
-  PrintLeftOut(paths.folder);
+  PrintSlurm(paths.folder);
   return kExitOk;
 }
 
@@ -51,6 +53,7 @@ int Status(const std::string& target) {
   if (!previous.ok()) return Fail(previous.status());
   if (!*previous) {
     std::cout << paths->folder << "\n  never began to train\n";
+    PrintSlurm(paths->folder);
     return kExitOk;
   }
   const JobSpec& job = (*previous)->job;
@@ -70,7 +73,7 @@ int Status(const std::string& target) {
             << "  generation  " << (*previous)->record.generation << "\n";
   for (const std::string& refused : found->refused)
     std::cout << "  damaged     " << refused << "\n";
-  PrintLeftOut(paths->folder);
+  PrintSlurm(paths->folder);
   return kExitOk;
 }
 

@@ -194,6 +194,8 @@ TEST_F(SlurmRun, SaysWhyAJobIsHeld) {
       Weft("submit " + WriteJob({.cluster = "nodes: 3, slots: 2, scheduler: slurm, sbatch_options: "
                                             "--hold"}));
   EXPECT_THAT(answer.out, HasSubstr("PENDING: JobHeldUser: it is held; let it go by"));
+  EXPECT_THAT(Weft("status " + folder()).out,
+              HasSubstr(" is PENDING: JobHeldUser: it is held; let it go by"));
   const HostBed::Answer again = Weft("submit " + bed_->shared() + "/tiny.yaml");
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_THAT(again.err, HasSubstr("has it and is PENDING; wait for its end, or end it"));
@@ -205,6 +207,18 @@ TEST_F(SlurmRun, NamesANodeWithoutWeft) {
   EXPECT_EQ(bed_->AwaitState(job, {"FAILED"}, 60), "FAILED");
   EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
               HasSubstr("weft: host h1: /opt/none/weft is not there; install weft"));
+}
+
+// The head has a file system there that nodes do not mount.
+TEST_F(SlurmRun, SaysThatNodesDoNotHaveTheRunFolder) {
+  const std::string own = bed_->shared() + "/own";
+  bed_->Head("mkdir " + own + " && mount -t tmpfs tmpfs " + own);
+  const std::string job = Submit(WriteJob({}), "--run-folder " + own + "/tiny");
+  EXPECT_EQ(bed_->AwaitState(job, {"FAILED", "COMPLETED"}, 60), "FAILED");
+  const std::string said = Weft("status " + own + "/tiny").out;
+  EXPECT_THAT(said, HasSubstr("job " + job + " is FAILED: "));
+  EXPECT_THAT(said, HasSubstr("its first node could not write the job's log; job.output_dir has to "
+                              "be on a file system that all nodes mount"));
 }
 
 TEST_F(SlurmRun, PrintsAndSubmitsNothingOfADryRun) {
