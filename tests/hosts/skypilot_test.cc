@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 
 constexpr char kTask[] = WEFT_SOURCE_DIR "/deploy/skypilot/weft.yaml";
 
-// Of SkyPilot 0.14.1, sky/utils/schemas.py: get_task_schema, _get_single_resources_schema.
-// tests/hosts/validate_skypilot.py has SkyPilot itself look.
+// The keys are those of SkyPilot 0.14.1, sky/utils/schemas.py: get_task_schema and
+// _get_single_resources_schema. tests/hosts/validate_skypilot.py has SkyPilot itself look.
 TEST(SkyTask, HasKeysOfSkyPilotsAlone) {
   const YAML::Node task = YAML::LoadFile(kTask);
   const std::set<std::string> known = {

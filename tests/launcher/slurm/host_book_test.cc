@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int64_t kNow = 1'800'000'000;
+constexpr int64_t kBookBegins = 1'800'000'000;
 
 class BookOfHosts : public ::testing::Test {
  protected:
@@ -48,7 +48,7 @@ class BookOfHosts : public ::testing::Test {
   std::promise<void> answered_;
   const std::shared_future<void> may_answer_ = answered_.get_future().share();
   std::atomic<int> questions_{0};
-  std::atomic<int64_t> now_{kNow};
+  std::atomic<int64_t> now_{kBookBegins};
   absl::StatusOr<SlurmJob> job_ = ParseSlurmJob("JobId=7 JobState=RUNNING");
   std::string said_;
   std::optional<HostBook> book_;
@@ -62,13 +62,13 @@ absl::Status Lost(const std::string& host) {
 TEST_F(BookOfHosts, KeepsNobodyWaitingForSlurm) {
   book_->Take("h2", Lost("h2"));
   book_->Take("h3", Lost("h3"));
-  now_ = kNow + 100;
+  now_ = kBookBegins + 100;
   book_->Take("h3", absl::OkStatus());
   EXPECT_FALSE(ReadSlurmRun(folder_));
   const std::vector<FailedHost> failed = Close();
   ASSERT_EQ(failed.size(), 2U);
-  EXPECT_EQ(failed[0], (FailedHost{"h2", {kNow}, false, "its agent was not heard"}));
-  EXPECT_EQ(failed[1], (FailedHost{"h3", {kNow}, true, "its agent was not heard"}));
+  EXPECT_EQ(failed[0], (FailedHost{"h2", {kBookBegins}, false, "its agent was not heard"}));
+  EXPECT_EQ(failed[1], (FailedHost{"h3", {kBookBegins}, true, "its agent was not heard"}));
   EXPECT_LE(questions_, 2) << "those that are lost together are one question";
   EXPECT_EQ(ReadSlurmRun(folder_)->job_id, "7");
 }
@@ -98,13 +98,13 @@ TEST_F(BookOfHosts, CountsACheckOnceUntilItIsWell) {
   book_->TakeCheck("h1", absl::OkStatus());
   book_->TakeCheck("h3", absl::UnavailableError("shared memory: 1.00 MiB free"));
   book_->TakeCheck("h3", absl::UnavailableError("pairs: h3 does not reach h2"));
-  now_ = kNow + 100;
+  now_ = kBookBegins + 100;
   book_->TakeCheck("h3", absl::OkStatus());
   book_->TakeCheck("h3", absl::UnavailableError("devices: no GPU"));
   const std::vector<FailedHost> failed = Close();
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_EQ(failed[0].name, "h3");
-  EXPECT_THAT(failed[0].failed_unix_s, ElementsAre(kNow, kNow + 100));
+  EXPECT_THAT(failed[0].failed_unix_s, ElementsAre(kBookBegins, kBookBegins + 100));
   EXPECT_FALSE(failed[0].is_back);
   EXPECT_EQ(failed[0].reason, "devices: no GPU");
 }
