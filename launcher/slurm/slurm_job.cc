@@ -31,13 +31,12 @@ constexpr Meaning kMeanings[] = {
     {"QOSMaxJobsPerUserLimit", "cluster.qos lets no more of your jobs run at a time"},
     {"AssocGrpCpuLimit", "the account has no CPUs left; wait, or name another cluster.account"},
     {"ReqNodeNotAvail", "nodes that it needs are down, drained or reserved"},
-    {"RaisedSignal:53(Real-time_signal_19)",
-     "its first node could not write the job's log; job.output_dir has to be on a file system that "
-     "all nodes mount at the same path"},
-    {"launch_failed_requeued_held",
-     "a node could not begin it, and it is held; ask the administrator what ails the node, then "
-     "`scontrol release JOBID`"},
-    {"NonZeroExitCode", "weft has ended with an error; slurm-JOBID.log in logs says which"},
+    {"JobLaunchFailure",
+     "its first node could not write the job's log, or begin it at all; job.output_dir has to be "
+     "on "
+     "a file system that all nodes mount at the same path"},
+    {"NonZeroExitCode",
+     "weft has ended with an error; logs/slurm-JOBID.log of the run folder says which"},
     {"Reservation", "it waits for cluster.reservation to begin"},
 };
 

@@ -207,6 +207,8 @@ TEST_F(SlurmRun, NamesANodeWithoutWeft) {
   EXPECT_EQ(bed_->AwaitState(job, {"FAILED"}, 60), "FAILED");
   EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
               HasSubstr("weft: host h1: /opt/none/weft is not there; install weft"));
+  EXPECT_THAT(Weft("status " + folder()).out,
+              HasSubstr(" is FAILED: NonZeroExitCode: weft has ended with an error; logs/slurm-"));
 }
 
 // The head has a file system there that nodes do not mount.
@@ -216,9 +218,9 @@ TEST_F(SlurmRun, SaysThatNodesDoNotHaveTheRunFolder) {
   const std::string job = Submit(WriteJob({}), "--run-folder " + own + "/tiny");
   EXPECT_EQ(bed_->AwaitState(job, {"FAILED", "COMPLETED"}, 60), "FAILED");
   const std::string said = Weft("status " + own + "/tiny").out;
-  EXPECT_THAT(said, HasSubstr("job " + job + " is FAILED: "));
-  EXPECT_THAT(said, HasSubstr("its first node could not write the job's log; job.output_dir has to "
-                              "be on a file system that all nodes mount"));
+  EXPECT_THAT(said,
+              HasSubstr("job " + job + " is FAILED: JobLaunchFailure: its first node could "));
+  EXPECT_THAT(said, HasSubstr("job.output_dir has to be on a file system that all nodes mount"));
 }
 
 TEST_F(SlurmRun, PrintsAndSubmitsNothingOfADryRun) {
