@@ -166,7 +166,7 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedItsCheck) {
   EXPECT_EQ(bed_->JobField(job, "NumNodes"), "3");
   const std::string left_out = "host h3 is left out until ";
   EXPECT_THAT(Weft("status " + folder()).out, HasSubstr(left_out));
-  EXPECT_EQ(bed_->hosts().Run(3, "umount /dev/shm").exit_code, 0);
+  EXPECT_EQ(bed_->hosts().Run(3, "mount -o remount,size=64m /dev/shm").exit_code, 0);
   bed_->Head("scontrol requeue " + job);
   LetGoOn(job);
   const std::string log = folder() + "/logs/slurm-" + job + ".log";
@@ -177,6 +177,8 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedItsCheck) {
   const size_t at = ReadText(log).find("\n" + left_out);
   ASSERT_NE(at, std::string::npos) << Words();
   EXPECT_THAT(ReadText(log).substr(at), HasSubstr(": shared memory: "));
+  const int64_t saved = LastStep();
+  EXPECT_TRUE(WaitForStep(saved + 10)) << Words();
   EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
   EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 30), "COMPLETED");
 }
