@@ -32,7 +32,7 @@ bool IsLetter(char c) {
 std::string TakeWhile(bool (*is)(char), absl::string_view* text) {
   size_t size = 0;
   while (size < text->size() && is((*text)[size])) ++size;
-  const std::string taken(text->substr(0, size));
+  std::string taken(text->substr(0, size));
   text->remove_prefix(size);
   return taken;
 }

@@ -22,7 +22,7 @@ constexpr int64_t kBookBegins = 1'800'000'000;
 class BookOfHosts : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::string(::testing::TempDir()) + "/host_book_" +
+    folder_ = ::testing::TempDir() + "/host_book_" +
               ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
