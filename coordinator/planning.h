@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "absl/status/status.h"
 #include "coordinator/job.h"
 #include "plan/spec/cluster.h"
 
@@ -22,5 +23,11 @@ Event PlanOf(const Job& job);
 // PlanRefused where there is no such plan after all, or none but the same layout: a generation is
 // not ended for nothing.
 Event GrowthOf(const Job& job);
+
+// OK if there is a plan for some number of hosts from `least_nodes` to `most_nodes`, such as the
+// job's cluster speaks of; with more than 8 numbers the largest ones are planned for, and nothing
+// is refused. Else FailedPrecondition with what keeps it off the most hosts. Takes as long as the
+// plans.
+absl::Status CheckNodes(const JobSpec& spec, int least_nodes, int most_nodes);
 
 }  // namespace weft

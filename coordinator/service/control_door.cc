@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <future>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/planning.h"
 #include "coordinator/service/logs_stream.h"
 #include "plan/errors.h"
 #include "plan/keys/job_rules.h"
@@ -194,10 +197,26 @@ JobsDoor::Unary* JobsDoor::Resume(Context* context, const v1::ResumeRequest* req
                        });
 }
 
+// A job that no plan fits would save, give its hosts back and fail.
+absl::Status JobsDoor::CheckResize(const Caller& caller, const v1::ResizeRequest& request) const {
+  std::promise<absl::StatusOr<std::optional<v1::Submission>>> found;
+  fleet_.FindResized(caller, request, [&](const auto& answer) { found.set_value(answer); });
+  ASSIGN_OR_RETURN(const std::optional<v1::Submission> submission, found.get_future().get());
+  if (!submission) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const JobSpec spec, ParseJobText(submission->job()));
+  ASSIGN_OR_RETURN(const CallLimits::Held held, limits_.TakePlan(CallerText(caller)));
+  const int least_nodes = request.least_nodes() == 0 ? request.nodes() : request.least_nodes();
+  const absl::Status fits = CheckNodes(spec, least_nodes, request.nodes());
+  if (fits.ok()) return fits;
+  return absl::Status(fits.code(), absl::StrCat(request.job_id(), ": ", fits.message()));
+}
+
 JobsDoor::Unary* JobsDoor::Resize(Context* context, const v1::ResizeRequest* request,
                                   v1::Job* reply) {
   return Take<v1::Job>(context, Role::kSubmitter, "Resize", reply,
                        [&](const Caller& caller, const Reply<v1::Job>& answer) {
+                         const absl::Status fits = CheckResize(caller, *request);
+                         if (!fits.ok()) return answer(fits);
                          fleet_.Resize(caller, *request, answer);
                        });
 }

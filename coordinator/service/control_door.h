@@ -63,6 +63,9 @@ class JobsDoor final : public v1::Control::CallbackService {
   Unary* Take(Context* context, Role least, const char* what, Message* reply,
               const std::function<void(const Caller&, const Reply<Message>&)>& take) const;
 
+  // Whether there is a plan for a size that is asked for. Waits for the fleet, and for the plan.
+  absl::Status CheckResize(const Caller& caller, const v1::ResizeRequest& request) const;
+
   const std::string version_;
   FleetDriver& fleet_;
   std::atomic<int64_t>& ids_;

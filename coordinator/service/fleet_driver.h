@@ -73,6 +73,10 @@ class FleetDriver final {
   void Checkpoint(const Caller& caller, v1::CheckpointRequest request, const Reply<v1::Job>& reply);
   void Pause(const Caller& caller, v1::PauseRequest request, const Reply<v1::Job>& reply);
   void Resume(const Caller& caller, v1::ResumeRequest request, const Reply<v1::Job>& reply);
+  // The job that is to be resized, for which somebody plans before Resize; none: the wish has had
+  // its answer before.
+  void FindResized(const Caller& caller, v1::ResizeRequest request,
+                   const Reply<std::optional<v1::Submission>>& reply);
   void Resize(const Caller& caller, v1::ResizeRequest request, const Reply<v1::Job>& reply);
   void DrainHost(const Caller& caller, v1::DrainHostRequest request, const Reply<v1::Host>& reply);
   void UndrainHost(const Caller& caller, v1::UndrainHostRequest request,

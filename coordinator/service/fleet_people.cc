@@ -266,6 +266,20 @@ void FleetDriver::Resume(const Caller& caller, v1::ResumeRequest request,
   Mutate<v1::Job, v1::ResumeRequest>("Resume", std::move(request), reply, make);
 }
 
+void FleetDriver::FindResized(const Caller& caller, v1::ResizeRequest request,
+                              const Reply<std::optional<v1::Submission>>& reply) {
+  using Result = absl::StatusOr<std::optional<v1::Submission>>;
+  const auto answer = [this, caller](const v1::ResizeRequest& asked) -> Result {
+    if (book_.FindAnswer(asked.request_id()) != nullptr) return std::nullopt;
+    RETURN_IF_ERROR(CheckSize(asked));
+    ASSIGN_OR_RETURN(const int64_t job, JobToChange(caller, asked));
+    return book_.entry(job).request.submission();
+  };
+  const bool posted = queue_of_tasks_.Post(
+      [this, request = std::move(request), reply, answer] { AnswerLater(reply, answer(request)); });
+  if (!posted) reply(Busy());
+}
+
 void FleetDriver::Resize(const Caller& caller, v1::ResizeRequest request,
                          const Reply<v1::Job>& reply) {
   using Result = absl::StatusOr<Change<v1::Job>>;

@@ -232,5 +232,28 @@ TEST(ClusterFingerprint, TellsAllButThePrice) {
   EXPECT_NE(ClusterFingerprint(cluster), before);
 }
 
+TEST(CheckNodes, RefusesSizesThatNoPlanFits) {
+  JobSpec spec = SampleJob();
+  EXPECT_TRUE(CheckNodes(spec, 1, 1).ok()) << CheckNodes(spec, 1, 1);
+  spec.cluster.device.memory_bytes = spec.cluster.device.library_bytes + 1000;
+  const absl::Status one = CheckNodes(spec, 1, 1);
+  EXPECT_EQ(one.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(one.message()), HasSubstr("there is no plan for 1 host: "));
+  EXPECT_THAT(std::string(CheckNodes(spec, 1, 3).message()),
+              HasSubstr("there is no plan for 3 hosts, nor for fewer down to 1: "));
+  EXPECT_TRUE(CheckNodes(spec, 1, 9).ok()) << "nobody has planned for one";
+}
+
+TEST(CheckNodes, IsContentWithAnySize) {
+  JobSpec spec = SampleJob();
+  spec.layout.pp = 1;
+  spec.layout.tp = 1;
+  spec.layout.cp = 1;
+  spec.layout.dp = spec.cluster.slots_per_node;
+  ASSERT_TRUE(CheckNodes(spec, 1, 1).ok()) << CheckNodes(spec, 1, 1);
+  EXPECT_FALSE(CheckNodes(spec, 2, 2).ok()) << "the layout is for one host";
+  EXPECT_TRUE(CheckNodes(spec, 1, 2).ok());
+}
+
 }  // namespace
 }  // namespace weft

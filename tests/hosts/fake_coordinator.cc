@@ -103,7 +103,10 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
     }
     told_.push_back(absl::StrCat(host, ": ", TextOf(report)));
     const proto::Cause& cause = report.rank_ended().cause();
-    if (cause.in_doubt()) doubtful_.emplace(BootTimeMs() - cause.seen_ms_ago(), told_.back());
+    if (cause.in_doubt()) {
+      const int64_t seen_ms = BootTimeMs() - cause.seen_ms_ago();
+      doubtful_.emplace(std::pair(cause.is_consequence(), seen_ms), told_.back());
+    }
     proto::AgentOrder acknowledged;
     acknowledged.set_acknowledged(report.sequence());
     stream.Write(acknowledged);
@@ -120,7 +123,8 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
   std::map<std::string, Stream*> streams_;
   std::vector<proto::Hello> hellos_;
   std::vector<std::string> told_;
-  std::multimap<int64_t, std::string> doubtful_;  // by when they were seen
+  // What mpirun is known to have brought about comes last; else by when they were seen.
+  std::multimap<std::pair<bool, int64_t>, std::string> doubtful_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -316,8 +316,8 @@ TEST_F(MpiHosts, ALostRankIsToldByItsOwnHost) {
   EXPECT_THAT(coordinator_->told(), Contains(HasSubstr("signal 9")));
 }
 
-// mpirun kills the ranks of the other hosts at once, with their shims: reports come in any order,
-// and say which was seen first.
+// mpirun ends the ranks of the other hosts at once: reports come in any order, and say which ends
+// are its doing.
 TEST_F(MpiHosts, ALostShimIsToldAsSuch) {
   ToldOfTheLoss(2, "weft-shim", 1);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others tell as well

@@ -282,6 +282,15 @@ TEST_F(ServiceBed, RefusesWhatItCannotTakeAndSaysWhy) {
   EXPECT_TRUE(absl::IsNotFound(Stop("job-9", v1::StopRequest::NOW)));
   EXPECT_TRUE(absl::IsNotFound(Stop("../job", v1::StopRequest::NOW)));
   EXPECT_TRUE(absl::IsInvalidArgument(Stop("", v1::StopRequest::NOW)));
+  v1::ResizeRequest resize;
+  resize.set_request_id(NewId());
+  resize.set_job_id(job);
+  resize.set_nodes(2);
+  grpc::ClientContext context;
+  v1::Job resized;
+  EXPECT_THAT(FromGrpc(control().Resize(&context, resize, &resized)).ToString(),
+              HasSubstr("job-1: there is no plan for 2 hosts: "))
+      << "its dp is for one host";
   EXPECT_EQ(Stop(job, v1::StopRequest::SAVE), absl::OkStatus());
   EXPECT_EQ(Get(job).phase(), "CANCELLED");
 }
