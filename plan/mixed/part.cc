@@ -1,0 +1,85 @@
+#include "plan/mixed/part.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/estimate/pass_cost.h"
+
+namespace weft {
+
+Part::Part(Question question)
+    : question_(std::move(question)), pricer_(question_), dues_(question_) {}
+
+NetworkSeconds Part::NetworkWith(Layout layout, Recompute recompute) {
+  layout.recompute = recompute;
+  layout.recompute_per_stage.clear();
+  return pricer_.LazyPassesOf(layout, 0).network;
+}
+
+ActionSeconds Part::StageSeconds(const Layout& layout, int stage) {
+  const NetworkSeconds network = NetworkWith(layout, layout.recompute_of(stage));
+  Layout own = layout;
+  own.recompute = layout.recompute_of(stage);
+  own.recompute_per_stage.clear();
+  ActionSeconds seconds = network.OfStage(own, question_.model.num_blocks, stage);
+  if (!MovesInPasses(layout)) return seconds;
+  NetworkSeconds::Add(dues_.Of(own, stage).comm.PassWaits(own, stage, seconds), seconds);
+  return seconds;
+}
+
+double Part::BlockSeconds(const Layout& layout, Recompute recompute) {
+  const NetworkSeconds network = NetworkWith(layout, recompute);
+  const ActionSeconds& block = network.blocks[static_cast<size_t>(recompute)];
+  return block.forward_s + block.backward_s;
+}
+
+double Part::EndsSeconds(const Layout& layout, int stage) {
+  const NetworkSeconds network = NetworkWith(layout, layout.recompute_of(stage));
+  ActionSeconds ends = {.forward_s = 0, .backward_s = 0, .transfer_s = 0, .weight_gradient_s = 0};
+  if (stage == 0) NetworkSeconds::Add(network.embedding, ends);
+  if (stage == layout.pp - 1) NetworkSeconds::Add(network.head, ends);
+  return ends.forward_s + ends.backward_s;
+}
+
+double Part::EndSeconds(const Layout& layout, int stage) {
+  Layout own = layout;
+  own.recompute = layout.recompute_of(stage);
+  own.recompute_per_stage.clear();
+  const NetworkSeconds network = NetworkWith(own, own.recompute);
+  return StepEnd(own, stage, network.OfStage(own, question_.model.num_blocks, stage),
+                 dues_.Of(own, stage))
+      .total_s();
+}
+
+double Part::BorderSeconds(const Layout& layout, double forward_s) const {
+  return WaitedBoundarySeconds(question_, layout, forward_s);
+}
+
+bool Part::Fits(const Layout& layout, const MemoryEstimate& memory) const {
+  const int64_t host_bytes = question_.cluster.host_memory_bytes;
+  if (!pricer_.Fits(memory)) return false;
+  return host_bytes == 0 ||
+         NodeHostBytes(question_.cluster, layout, memory.host_bytes) <= host_bytes;
+}
+
+// Memory grows with the blocks by the same for each: states, and activations of what is in flight.
+int64_t Part::MostBlocks(Layout layout, int stage) {
+  const int64_t most = question_.model.num_blocks - (layout.pp - 1);  // others hold one at least
+  const auto memory_with = [&](int64_t blocks) {
+    std::fill(layout.layers_per_stage.begin(), layout.layers_per_stage.end(), 1);
+    layout.layers_per_stage[static_cast<size_t>(stage)] = blocks;
+    if (layout.pp > 1) layout.layers_per_stage[stage == 0 ? 1 : 0] += most - blocks;
+    return MemoryOf(layout, stage);
+  };
+  if (layout.pp == 1) return Fits(layout, memory_with(most)) ? most : 0;
+  const MemoryEstimate one = memory_with(1);
+  if (most < 1 || !Fits(layout, one)) return 0;
+  if (most == 1) return 1;
+  const int64_t each = std::max<int64_t>(1, memory_with(2).total_bytes() - one.total_bytes());
+  const int64_t free_bytes = question_.cluster.device.memory_bytes - one.total_bytes();
+  int64_t blocks = std::clamp<int64_t>(1 + free_bytes / each, 1, most);
+  while (blocks > 1 && !Fits(layout, memory_with(blocks))) --blocks;
+  return blocks;
+}
+
+}  // namespace weft

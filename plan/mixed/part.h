@@ -1,0 +1,56 @@
+// A Part is the devices of one kind in a fleet of several kinds, and prices what stages on them
+// take and hold. Used by one thread.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "plan/estimate/question.h"
+#include "plan/estimate/step_end.h"
+#include "plan/schedule/simulate.h"
+#include "plan/search/pricer.h"
+#include "plan/spec/layout.h"
+
+namespace weft {
+
+class Part {
+ public:
+  // `question`: the job on this part's cluster alone. REQUIRES: CheckModel and CheckCluster hold.
+  explicit Part(Question question);
+  Part(const Part&) = delete;  // the pricer borrows the question
+  Part& operator=(const Part&) = delete;
+
+  const Question& question() const { return question_; }
+  const Cluster& cluster() const { return question_.cluster; }
+  const std::string& name() const { return question_.cluster.name; }
+  int slots() const { return question_.cluster.slots(); }
+
+  // REQUIRES for all of these: the layout keeps every rule but those of the batch's cut.
+
+  // One microbatch through `stage`, with what its passes wait for.
+  ActionSeconds StageSeconds(const Layout& layout, int stage);
+  // One microbatch through one block, and through the ends that `stage` holds.
+  double BlockSeconds(const Layout& layout, Recompute recompute);
+  double EndsSeconds(const Layout& layout, int stage);
+  // What follows the passes on `stage`.
+  double EndSeconds(const Layout& layout, int stage);
+  // What of a transfer over a stage's border is waited for.
+  double BorderSeconds(const Layout& layout, double forward_s) const;
+
+  // What the fullest rank of `stage` holds, with its guard.
+  MemoryEstimate MemoryOf(const Layout& layout, int stage) {
+    return pricer_.StageOf(layout, stage);
+  }
+  bool Fits(const Layout& layout, const MemoryEstimate& memory) const;
+  // Most blocks that `stage` could hold, by what two numbers of them need; 0: not one.
+  int64_t MostBlocks(Layout layout, int stage);
+  double Goodput(const Layout& layout, double step_s) { return pricer_.Goodput(layout, step_s); }
+
+ private:
+  NetworkSeconds NetworkWith(Layout layout, Recompute recompute);
+
+  const Question question_;
+  Pricer pricer_;
+  StageDuesTable dues_;
+};
+
+}  // namespace weft
