@@ -64,14 +64,15 @@ struct PartAlone {
 
 struct MixedAnswer {
   MixedPlan plan = {};
-  std::vector<MixedLoser> losers = {};  // the best first
-  std::vector<PartAlone> alone = {};    // of each part
-  int64_t priced = 0;                   // layouts
+  // The best first; what is more than a quarter slower may not be the best of its kind.
+  std::vector<MixedLoser> losers = {};
+  std::vector<PartAlone> alone = {};  // of each part
+  int64_t priced = 0;                 // layouts
 };
 
 // The layout of `job` over `parts` with the most committed tokens a second: of two parts or more,
-// 1F1B (or what the job fixes), without expert parallelism and context parallelism unless the job
-// fixes them, tensor parallelism inside nodes; replicas have the same blocks on all parts.
+// 1f1b or zb_h1 (or what the job fixes), without expert parallelism unless the job fixes it, tensor
+// and context parallelism inside nodes; replicas have the same blocks on all parts.
 // Deterministic. InvalidArgument: parts that cannot be planned together, by name, or what the job
 // fixes does not go with several parts. FailedPrecondition: nothing fits.
 // REQUIRES: Validate(job).empty() but for its cluster, which plays no part.

@@ -16,8 +16,9 @@ namespace {
 
 constexpr size_t kMixedFinalists = 4;  // of each group: dry runs decide among them
 constexpr int kMostPipelineStages = 128;
-constexpr double kNear =
-    1.02;  // a dry run exceeds its closed form by so much at most, nearly always
+// A dry run exceeds its closed form by so much at most, nearly always.
+constexpr double kNear = 1.02;
+constexpr double kFar = 1.25;
 
 std::vector<std::unique_ptr<Part>> PartsOf(absl::Span<const Question> questions, bool joined) {
   LinkProfile slowest = questions.front().cluster.inter_node;
@@ -103,26 +104,42 @@ std::vector<Layout> MixedSearch::Bases() const {
   }
   for (int tp = 1; tp <= least_slots; ++tp) {
     if (asked_.tp.value_or(tp) != tp) continue;
-    Layout base{.cp = asked_.cp.value_or(1),
-                .tp = tp,
-                .pp_schedule = asked_.pp_schedule.value_or(ScheduleKind::kOneForwardOneBackward),
-                .ep = asked_.ep.value_or(1),
-                .etp = asked_.etp.value_or(0),
-                .sequence_parallel = asked_.sequence_parallel.value_or(tp > 1),
-                .head_chunk_tokens = asked_.head_chunk_tokens.value_or(0)};
-    base.dp = base.ep;  // the least that keeps the rules of experts
-    const bool sound = std::all_of(questions_.begin(), questions_.end(), [&](const Question& each) {
-      return each.cluster.slots_per_node % tp == 0 &&
-             DegreeIssues(each.model, each.cluster, base).empty();
-    });
-    if (!sound) continue;
-    for (const int64_t micro : DivisorsOf(question.batch.global_batch_size)) {
+    for (int cp = 1; tp * cp <= least_slots; ++cp) {
+      if (asked_.cp.value_or(cp) != cp) continue;
+      if (cp > 1 && question.batch.seq_len % (2 * int64_t{cp}) != 0) continue;
+      Layout base{.cp = cp,
+                  .tp = tp,
+                  .ep = asked_.ep.value_or(1),
+                  .etp = asked_.etp.value_or(0),
+                  .sequence_parallel = asked_.sequence_parallel.value_or(tp > 1),
+                  .head_chunk_tokens = asked_.head_chunk_tokens.value_or(0)};
+      base.dp = base.ep;  // the least that keeps the rules of experts
+      if (IsSound(base)) AddCuts(base, bases);
+    }
+  }
+  return bases;
+}
+
+// A group of tensor and context parallel ranks lies inside a node of any part.
+bool MixedSearch::IsSound(const Layout& base) const {
+  return std::all_of(questions_.begin(), questions_.end(), [&](const Question& each) {
+    return each.cluster.slots_per_node % (base.tp * base.cp) == 0 &&
+           DegreeIssues(each.model, each.cluster, base).empty();
+  });
+}
+
+void MixedSearch::AddCuts(Layout base, std::vector<Layout>& bases) const {
+  for (const ScheduleKind schedule :
+       {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kZeroBubbleH1, ScheduleKind::kGpipe}) {
+    const bool is_usual = schedule != ScheduleKind::kGpipe;
+    if (asked_.pp_schedule ? *asked_.pp_schedule != schedule : !is_usual) continue;
+    base.pp_schedule = schedule;
+    for (const int64_t micro : DivisorsOf(questions_.front().batch.global_batch_size)) {
       if (asked_.micro_batch_size.value_or(micro) != micro) continue;
       base.micro_batch_size = micro;
       bases.push_back(base);
     }
   }
-  return bases;
 }
 
 std::vector<MixedSearch::Shape> MixedSearch::Shapes() {
@@ -216,12 +233,13 @@ void MixedSearch::AddReplicaShapes(const Layout& base, std::vector<Shape>& shape
   }
 }
 
-// A shape whose bound is behind the best of its group cannot win it.
+// A shape whose bound is behind the best of its group cannot win it. A group that has something to
+// show is not looked at more closely far behind the best of all.
 void MixedSearch::Try(const Shape& shape) {
   const Finds& finds = finds_[GroupOf(shape)];
   const auto is_behind = [&] {
-    return finds.best.size() == kMixedFinalists &&
-           shape.bound_s > kNear * finds.best.front().plan.step_s;
+    if (finds.best.empty()) return false;
+    return shape.bound_s > std::min(kNear * finds.best.front().plan.step_s, kFar * best_s_);
   };
   bool fitted = false;
   OffloadDevice offload = OffloadDevice::kNone;
@@ -237,6 +255,7 @@ void MixedSearch::Try(const Shape& shape) {
 
 void MixedSearch::Record(const Shape& shape, Candidate candidate) {
   ++priced_;
+  best_s_ = std::min(best_s_, candidate.plan.step_s);
   std::vector<Candidate>& best = finds_[GroupOf(shape)].best;
   const auto is_before = [](const Candidate& a, const Candidate& b) {
     return a.plan.objective_s() < b.plan.objective_s();

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,8 +61,10 @@ class MixedSearch {
   std::vector<Shape> Shapes();
   void AddStageShapes(const Layout& base, std::vector<Shape>& shapes);
   void AddReplicaShapes(const Layout& base, std::vector<Shape>& shapes);
-  // Layouts of all tp and micro_batch_size, with dp and pp 1.
+  // Layouts of all tp, cp, schedules and micro_batch_size, with the least dp and pp 1.
   std::vector<Layout> Bases() const;
+  bool IsSound(const Layout& base) const;
+  void AddCuts(Layout base, std::vector<Layout>& bases) const;
   std::vector<std::vector<int>> Orders() const;
   std::vector<Placement> Placements() const;
   static Group GroupOf(const Shape& shape);
@@ -94,6 +97,7 @@ class MixedSearch {
   std::vector<std::unique_ptr<Part>> parts_;   // each by itself
   std::vector<std::unique_ptr<Part>> joined_;  // with the slowest link between nodes of all
   std::map<Group, Finds> finds_;
+  double best_s_ = std::numeric_limits<double>::infinity();  // of all groups
   int64_t priced_ = 0;
 };
 

@@ -14,13 +14,25 @@ double CycleOf(const ActionSeconds& stage) {
   return stage.forward_s + stage.backward_s;
 }
 
+// Whether `stage` takes as long as the one before it, whatever it waits for.
+bool IsLikeTheOneBefore(const Layout& layout, absl::Span<Part* const> part_of_stage, int stage) {
+  if (stage < 2 || stage == layout.pp - 1) return false;
+  const auto index = static_cast<size_t>(stage);
+  return part_of_stage[index] == part_of_stage[index - 1] && !MovesInPasses(layout) &&
+         part_of_stage[index]->question().model.num_dense_blocks == 0 &&
+         layout.layers_per_stage[index] == layout.layers_per_stage[index - 1] &&
+         layout.recompute_of(stage) == layout.recompute_of(stage - 1);
+}
+
 // All stages, with the transfer that the slowest border makes everybody wait for.
 std::vector<ActionSeconds> StagesOf(const Layout& layout, absl::Span<Part* const> part_of_stage) {
   std::vector<ActionSeconds> stages;
   double slowest_forward_s = 0;
   for (int stage = 0; stage < layout.pp; ++stage) {
     const auto index = static_cast<size_t>(stage);
-    stages.push_back(part_of_stage[index]->StageSeconds(layout, stage));
+    stages.push_back(IsLikeTheOneBefore(layout, part_of_stage, stage)
+                         ? stages.back()
+                         : part_of_stage[index]->StageSeconds(layout, stage));
     slowest_forward_s = std::max(slowest_forward_s, stages.back().forward_s);
   }
   double transfer_s = 0;
@@ -41,6 +53,7 @@ MixedStep Completed(const Layout& layout, absl::Span<Part* const> part_of_stage,
     const auto index = static_cast<size_t>(stage);
     step.busy_s.push_back(static_cast<double>(layout.gradient_accumulation_steps) *
                           CycleOf(stages[index]));
+    if (IsLikeTheOneBefore(layout, part_of_stage, stage)) continue;
     step.end_s = std::max(step.end_s, part_of_stage[index]->EndSeconds(layout, stage));
   }
   const double sigma = part_of_stage.front()->question().engine.time.straggler_sigma;

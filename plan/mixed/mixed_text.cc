@@ -32,6 +32,28 @@ std::string HeadLine(const MixedAnswer& answer, absl::Span<const Cluster> parts)
   return absl::StrFormat("%d devices of %d kinds: %s\n", devices, parts.size(), way);
 }
 
+// What the table of parts says is not said again.
+std::string OwnText(Layout layout) {
+  layout.layers_per_stage.clear();
+  layout.recompute_per_stage.clear();
+  return LayoutText(layout);
+}
+
+// Where a part alone would be faster: the others hold it up.
+std::string AdviceLine(const MixedAnswer& answer, absl::Span<const Cluster> parts) {
+  double best_s = answer.plan.objective_s();
+  std::string advice;
+  for (size_t part = 0; part < answer.alone.size(); ++part) {
+    const double alone_s = answer.alone[part].objective_s;
+    if (alone_s == 0 || alone_s >= best_s) continue;
+    best_s = alone_s;
+    advice = absl::StrCat("beware: ", parts[part].name, " alone is ",
+                          SlowerShareText(answer.plan.objective_s() / best_s - 1),
+                          " faster than all parts together; plan for it alone\n");
+  }
+  return advice;
+}
+
 std::string UsesText(const MixedPlan& plan, absl::Span<const Cluster> parts) {
   std::string text =
       absl::StrFormat("  %-16s %8s %9s %13s %12s %10s %18s %6s  %s\n", "part", "devices", "stages",
@@ -61,7 +83,7 @@ std::string LoserLine(const MixedPlan& plan, const MixedLoser& loser) {
     busy.push_back(absl::StrFormat("%.0f %%", 100 * use.busy_share));
   }
   return absl::StrCat("  ", loser.of, ": ", SlowerShareText(share), " slower, parts busy ",
-                      absl::StrJoin(busy, ", "), ": ", LayoutText(loser.plan.layout), "\n");
+                      absl::StrJoin(busy, ", "), ": ", OwnText(loser.plan.layout), "\n");
 }
 
 std::string AloneLine(const JobSpec& job, const MixedPlan& plan, const Cluster& part,
@@ -70,8 +92,7 @@ std::string AloneLine(const JobSpec& job, const MixedPlan& plan, const Cluster& 
   const double share = alone.objective_s / plan.objective_s() - 1;
   const std::string text = share >= 0
                                ? absl::StrCat(SlowerShareText(share), " slower")
-                               : absl::StrCat("FASTER, by ", SlowerShareText(-share),
-                                              ": the other parts hold it up; plan for it alone");
+                               : absl::StrCat(SlowerShareText(1 / (1 + share) - 1), " FASTER");
   return absl::StrCat("  ", part.name, " alone: ", text, ", ",
                       CountText(TokensPerS(job, alone.objective_s)),
                       " tokens/s: ", LayoutText(alone.layout), "\n");
@@ -110,12 +131,9 @@ std::string BlocksText(const PartUse& use) {
 std::string MixedText(const JobSpec& job, absl::Span<const Cluster> parts,
                       const MixedAnswer& answer) {
   const MixedPlan& plan = answer.plan;
-  Layout shown = plan.layout;  // what the table says is not said again
-  shown.layers_per_stage.clear();
-  shown.recompute_per_stage.clear();
-  std::string text = HeadLine(answer, parts);
-  absl::StrAppend(&text, FoldedText(absl::StrCat("  ", LayoutText(shown)), 4), "\n",
-                  UsesText(plan, parts));
+  std::string text = absl::StrCat(AdviceLine(answer, parts), HeadLine(answer, parts),
+                                  FoldedText(absl::StrCat("  ", OwnText(plan.layout)), 4), "\n",
+                                  UsesText(plan, parts));
   absl::StrAppendFormat(&text,
                         "step %s, %s tokens/s, goodput %.1f %%; the busiest stage waits %.1f "
                         "%% of the step\n",

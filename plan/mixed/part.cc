@@ -10,31 +10,45 @@ namespace weft {
 Part::Part(Question question)
     : question_(std::move(question)), pricer_(question_), dues_(question_) {}
 
-NetworkSeconds Part::NetworkWith(Layout layout, Recompute recompute) {
-  layout.recompute = recompute;
-  layout.recompute_per_stage.clear();
-  return pricer_.LazyPassesOf(layout, 0).network;
+std::array<int64_t, 9> Part::KeyOf(const Layout& layout) {
+  return {layout.dp,
+          layout.pp,
+          layout.cp,
+          layout.tp,
+          layout.ep,
+          layout.etp,
+          layout.micro_batch_size,
+          layout.sequence_parallel ? 1 : 0,
+          layout.head_chunk_tokens};
+}
+
+const NetworkSeconds& Part::NetworkWith(const Layout& layout, Recompute recompute) {
+  Last& last = last_[static_cast<size_t>(recompute)];
+  const std::array<int64_t, 9> key = KeyOf(layout);
+  if (last.key == key) return last.network;
+  Layout own = layout;
+  own.recompute = recompute;
+  own.recompute_per_stage.clear();
+  last = {key, pricer_.LazyPassesOf(own, 0).network};
+  return last.network;
 }
 
 ActionSeconds Part::StageSeconds(const Layout& layout, int stage) {
-  const NetworkSeconds network = NetworkWith(layout, layout.recompute_of(stage));
-  Layout own = layout;
-  own.recompute = layout.recompute_of(stage);
-  own.recompute_per_stage.clear();
-  ActionSeconds seconds = network.OfStage(own, question_.model.num_blocks, stage);
+  const NetworkSeconds& network = NetworkWith(layout, layout.recompute_of(stage));
+  ActionSeconds seconds = network.OfStage(layout, question_.model.num_blocks, stage);
   if (!MovesInPasses(layout)) return seconds;
-  NetworkSeconds::Add(dues_.Of(own, stage).comm.PassWaits(own, stage, seconds), seconds);
+  NetworkSeconds::Add(dues_.Of(layout, stage).comm.PassWaits(layout, stage, seconds), seconds);
   return seconds;
 }
 
 double Part::BlockSeconds(const Layout& layout, Recompute recompute) {
-  const NetworkSeconds network = NetworkWith(layout, recompute);
-  const ActionSeconds& block = network.blocks[static_cast<size_t>(recompute)];
+  const ActionSeconds& block =
+      NetworkWith(layout, recompute).blocks[static_cast<size_t>(recompute)];
   return block.forward_s + block.backward_s;
 }
 
 double Part::EndsSeconds(const Layout& layout, int stage) {
-  const NetworkSeconds network = NetworkWith(layout, layout.recompute_of(stage));
+  const NetworkSeconds& network = NetworkWith(layout, layout.recompute_of(stage));
   ActionSeconds ends = {.forward_s = 0, .backward_s = 0, .transfer_s = 0, .weight_gradient_s = 0};
   if (stage == 0) NetworkSeconds::Add(network.embedding, ends);
   if (stage == layout.pp - 1) NetworkSeconds::Add(network.head, ends);
@@ -42,12 +56,9 @@ double Part::EndsSeconds(const Layout& layout, int stage) {
 }
 
 double Part::EndSeconds(const Layout& layout, int stage) {
-  Layout own = layout;
-  own.recompute = layout.recompute_of(stage);
-  own.recompute_per_stage.clear();
-  const NetworkSeconds network = NetworkWith(own, own.recompute);
-  return StepEnd(own, stage, network.OfStage(own, question_.model.num_blocks, stage),
-                 dues_.Of(own, stage))
+  const NetworkSeconds& network = NetworkWith(layout, layout.recompute_of(stage));
+  return StepEnd(layout, stage, network.OfStage(layout, question_.model.num_blocks, stage),
+                 dues_.Of(layout, stage))
       .total_s();
 }
 

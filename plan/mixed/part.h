@@ -1,6 +1,7 @@
 // A Part is the devices of one kind in a fleet of several kinds, and prices what stages on them
 // take and hold. Used by one thread.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -46,11 +47,19 @@ class Part {
   double Goodput(const Layout& layout, double step_s) { return pricer_.Goodput(layout, step_s); }
 
  private:
-  NetworkSeconds NetworkWith(Layout layout, Recompute recompute);
+  // What passes depend on.
+  static std::array<int64_t, 9> KeyOf(const Layout& layout);
+  const NetworkSeconds& NetworkWith(const Layout& layout, Recompute recompute);
 
   const Question question_;
   Pricer pricer_;
   StageDuesTable dues_;
+  // What was asked for last: neighbours ask for the same.
+  struct Last {
+    std::array<int64_t, 9> key = {};  // 0: nothing was
+    NetworkSeconds network;
+  };
+  std::array<Last, 3> last_;  // by Recompute
 };
 
 }  // namespace weft
