@@ -77,7 +77,7 @@ std::string MixedJson(const JobSpec& job, absl::Span<const Cluster> parts,
     alone.push_back(std::move(each));
   }
   const OrderedJson json = {{"format_version", kPlanJsonVersion},
-                            {"weft", Version()},
+                            {"weft_version", Version()},
                             {"plan", MixedPlanJson(job, parts, answer.plan)},
                             {"losers", losers},
                             {"alone", alone},

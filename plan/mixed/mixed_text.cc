@@ -54,23 +54,26 @@ std::string AdviceLine(const MixedAnswer& answer, absl::Span<const Cluster> part
   return advice;
 }
 
+constexpr char kUseFormat[] = "  %-12s %10s %8s %8s %12s %9s %15s %5s  %s";
+
 std::string UsesText(const MixedPlan& plan, absl::Span<const Cluster> parts) {
-  std::string text =
-      absl::StrFormat("  %-16s %8s %9s %13s %12s %10s %18s %6s  %s\n", "part", "devices", "stages",
-                      "replicas", "microbatches", "recompute", "memory", "busy", "blocks");
+  constexpr double kGib = 1 << 30;
+  std::string text = absl::StrFormat(kUseFormat, "part", "devices", "stages", "replicas",
+                                     "microbatches", "recompute", "memory", "busy", "blocks");
   for (const PartUse& use : plan.uses) {
     const Cluster& part = PartOf(parts, use);
-    absl::StrAppendFormat(
-        &text, "  %-16s %8s %9s %13d %12d %10s %18s %5.1f%%  %s\n", part.name,
-        use.devices == part.slots() ? absl::StrCat(use.devices)
-                                    : absl::StrCat(use.devices, " of ", part.slots()),
-        StagesText(use), use.replicas, use.microbatches, std::string(WordOf(use.recompute)),
-        absl::StrCat(BytesText(use.fullest.total_bytes()), " of ",
-                     absl::StrFormat("%.0f", static_cast<double>(part.device.memory_bytes) /
-                                                 static_cast<double>(int64_t{1} << 30))),
-        100 * use.busy_share, BlocksText(use));
+    const bool is_whole = use.devices == part.slots();
+    const std::string line = absl::StrFormat(
+        kUseFormat, part.name,
+        is_whole ? absl::StrCat(use.devices) : absl::StrCat(use.devices, " of ", part.slots()),
+        StagesText(use), absl::StrCat(use.replicas), absl::StrCat(use.microbatches),
+        std::string(WordOf(use.recompute)),
+        absl::StrFormat("%.1f of %.0f GiB", static_cast<double>(use.fullest.total_bytes()) / kGib,
+                        static_cast<double>(part.device.memory_bytes) / kGib),
+        absl::StrFormat("%.0f %%", 100 * use.busy_share), BlocksText(use));
+    absl::StrAppend(&text, "\n", FoldedText(line, 4));
   }
-  return text;
+  return text + "\n";
 }
 
 std::string LoserLine(const MixedPlan& plan, const MixedLoser& loser) {
