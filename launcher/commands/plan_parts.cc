@@ -10,7 +10,7 @@
 #include "launcher/commands/plan_questions.h"
 #include "launcher/job_file/mixed_json.h"
 #include "plan/errors.h"
-#include "plan/mixed/mixed_plan.h"
+#include "plan/mixed/find_mixed.h"
 #include "plan/mixed/mixed_text.h"
 #include "plan/search/describe.h"
 

@@ -1,4 +1,4 @@
-// What is said of the best of each group: dry runs, and what each part does and holds.
+// The best of each group get their dry runs here, and are told part by part.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,8 @@ Layout LayoutOf(const MixedPlan& plan, const PartUse& use) {
 }
 
 // Takes what the stages of `use` hold and how busy they are.
-void Fill(Part& part, const Layout& layout, const MixedStep& step, double step_s, PartUse& use) {
+void Fill(FleetPart& part, const Layout& layout, const MixedStep& step, double step_s,
+          PartUse& use) {
   use.busy_share = 0;
   for (int stage = use.first_stage; stage < use.first_stage + use.stages; ++stage) {
     const MemoryEstimate memory = part.MemoryOf(layout, stage);
@@ -38,8 +39,8 @@ absl::Status MixedSearch::Replay(Candidate& candidate) {
   plan.step_s = 0;
   for (const PartUse& use : plan.uses) {
     const Layout layout = LayoutOf(plan, use);
-    const std::vector<Part*> on(static_cast<size_t>(layout.pp),
-                                joined_[static_cast<size_t>(use.part)].get());
+    const std::vector<FleetPart*> on(static_cast<size_t>(layout.pp),
+                                     joined_[static_cast<size_t>(use.part)].get());
     ASSIGN_OR_RETURN(const MixedStep step, ReplayMixed(layout, on));
     plan.step_s = std::max(plan.step_s, step.total_s);
   }
@@ -52,15 +53,15 @@ void MixedSearch::Describe(Candidate& candidate) {
   if (plan.way == MixedWay::kReplicas) {
     for (PartUse& use : plan.uses) {
       const Layout layout = LayoutOf(plan, use);
-      Part& part = *joined_[static_cast<size_t>(use.part)];
+      FleetPart& part = *joined_[static_cast<size_t>(use.part)];
       use.devices = use.replicas * use.stages * width;
-      const std::vector<Part*> on(static_cast<size_t>(layout.pp), &part);
+      const std::vector<FleetPart*> on(static_cast<size_t>(layout.pp), &part);
       Fill(part, layout, EstimateMixed(layout, on), plan.step_s, use);
     }
   } else {
     const MixedStep step = EstimateMixed(plan.layout, candidate.part_of_stage);
     for (int stage = 0; stage < plan.layout.pp; ++stage) {
-      Part* const part = candidate.part_of_stage[static_cast<size_t>(stage)];
+      FleetPart* const part = candidate.part_of_stage[static_cast<size_t>(stage)];
       const auto index = std::find_if(parts_.begin(), parts_.end(),
                                       [&](const auto& each) { return each.get() == part; });
       const auto number = static_cast<int>(index - parts_.begin());

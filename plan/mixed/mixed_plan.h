@@ -1,18 +1,14 @@
 // A MixedPlan trains one model on a fleet of several kinds of devices, in one of two ways: the
 // stages of one pipeline lie on the parts of the fleet, each with as many blocks as its devices are
 // fast and hold; or each part has replicas of its own, which take as many microbatches as they are
-// fast. Pure values and functions. Others plan so, too: Um et al., Metis (ATC 2024); Strati et al.,
+// fast. Pure values. Others plan so, too: Um et al., Metis (ATC 2024); Strati et al.,
 // Sailor (arXiv:2504.17096).
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "plan/estimate/memory_estimate.h"
-#include "plan/spec/cluster.h"
-#include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
 
 namespace weft {
@@ -22,7 +18,7 @@ enum class MixedWay {
   kReplicas,  // equal pipelines, unequal numbers of microbatches
 };
 
-// What a plan has a part of the fleet do.
+// A PartUse says what a plan has a part of the fleet do.
 struct PartUse {
   int part = 0;         // in the order of the fleet
   int first_stage = 0;  // kStages; else all stages are here
@@ -69,13 +65,5 @@ struct MixedAnswer {
   std::vector<PartAlone> alone = {};  // of each part
   int64_t priced = 0;                 // layouts
 };
-
-// The layout of `job` over `parts` with the most committed tokens a second: of two parts or more,
-// 1f1b or zb_h1 (or what the job fixes), without expert parallelism unless the job fixes it, tensor
-// and context parallelism inside nodes; replicas have the same blocks on all parts.
-// Deterministic. InvalidArgument: parts that cannot be planned together, by name, or what the job
-// fixes does not go with several parts. FailedPrecondition: nothing fits.
-// REQUIRES: Validate(job).empty() but for its cluster, which plays no part.
-absl::StatusOr<MixedAnswer> FindMixedPlan(const JobSpec& job, absl::Span<const Cluster> parts);
 
 }  // namespace weft

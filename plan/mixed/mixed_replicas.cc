@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// What a replica takes for its microbatches: first_s + (n - 1) * next_s.
+// A replica takes first_s + (n - 1) * next_s for n microbatches.
 struct Pace {
   double first_s = 0;
   double next_s = 0;
@@ -82,8 +82,8 @@ class Counts {
 };
 
 // The replica of a part: its pipeline, and where that lies.
-std::vector<Part*> AllStagesOn(Part& part, const Layout& layout) {
-  return std::vector<Part*>(static_cast<size_t>(layout.pp), &part);
+std::vector<FleetPart*> AllStagesOn(FleetPart& part, const Layout& layout) {
+  return std::vector<FleetPart*>(static_cast<size_t>(layout.pp), &part);
 }
 
 }  // namespace
@@ -92,9 +92,9 @@ std::optional<std::vector<int64_t>> MixedSearch::Microbatches(const Shape& shape
                                                               absl::Span<const Layout> layouts) {
   std::vector<Pace> paces;
   for (size_t i = 0; i < layouts.size(); ++i) {
-    Part& part = *joined_[static_cast<size_t>(shape.parts[i])];
+    FleetPart& part = *joined_[static_cast<size_t>(shape.parts[i])];
     Layout layout = layouts[i];
-    const std::vector<Part*> on = AllStagesOn(part, layout);
+    const std::vector<FleetPart*> on = AllStagesOn(part, layout);
     layout.gradient_accumulation_steps = 2 * int64_t{layout.pp};
     const double some_s = EstimateMixed(layout, on).passes_s;
     layout.gradient_accumulation_steps *= 2;
@@ -113,7 +113,7 @@ bool MixedSearch::TryReplicas(const Shape& shape, const Placement& placement) {
   std::vector<Recompute> recomputes;
   const int64_t num_blocks = questions_.front().model.num_blocks;
   for (const int index : shape.parts) {
-    Part& part = *joined_[static_cast<size_t>(index)];
+    FleetPart& part = *joined_[static_cast<size_t>(index)];
     Layout layout = shape.layout;
     layout.zero_stage = placement.zero_stage;
     layout.offload_optimizer = placement.offload;
@@ -141,7 +141,7 @@ bool MixedSearch::TryReplicas(const Shape& shape, const Placement& placement) {
   MixedPlan plan{.way = MixedWay::kReplicas, .layout = layouts.front()};
   plan.layout.gradient_accumulation_steps = counts->front();
   for (size_t i = 0; i < layouts.size(); ++i) {
-    Part& part = *joined_[static_cast<size_t>(shape.parts[i])];
+    FleetPart& part = *joined_[static_cast<size_t>(shape.parts[i])];
     layouts[i].gradient_accumulation_steps = (*counts)[i];
     const MixedStep step = EstimateMixed(layouts[i], AllStagesOn(part, layouts[i]));
     plan.step_s = std::max(plan.step_s, step.total_s);

@@ -20,7 +20,7 @@ constexpr int kMostPipelineStages = 128;
 constexpr double kNear = 1.02;
 constexpr double kFar = 1.25;
 
-std::vector<std::unique_ptr<Part>> PartsOf(absl::Span<const Question> questions, bool joined) {
+std::vector<std::unique_ptr<FleetPart>> PartsOf(absl::Span<const Question> questions, bool joined) {
   LinkProfile slowest = questions.front().cluster.inter_node;
   for (const Question& each : questions) {
     const LinkProfile& link = each.cluster.inter_node;
@@ -28,10 +28,10 @@ std::vector<std::unique_ptr<Part>> PartsOf(absl::Span<const Question> questions,
     slowest.bytes_per_s = std::min(slowest.bytes_per_s, link.bytes_per_s);
     slowest.switch_reduces = slowest.switch_reduces && link.switch_reduces;
   }
-  std::vector<std::unique_ptr<Part>> parts;
+  std::vector<std::unique_ptr<FleetPart>> parts;
   for (Question question : questions) {
     if (joined) question.cluster.inter_node = slowest;
-    parts.push_back(std::make_unique<Part>(std::move(question)));
+    parts.push_back(std::make_unique<FleetPart>(std::move(question)));
   }
   return parts;
 }
@@ -216,7 +216,7 @@ void MixedSearch::AddReplicaShapes(const Layout& base, std::vector<Shape>& shape
       double rate = 0;  // microbatches a second
       double fill = static_cast<double>(microbatches);
       for (const int part : order) {
-        Part& own = *joined_[static_cast<size_t>(part)];
+        FleetPart& own = *joined_[static_cast<size_t>(part)];
         shape.counts.push_back(own.slots() / (pp * base.cp * base.tp));
         const double stage_s = static_cast<double>(question.model.num_blocks) / pp *
                                own.BlockSeconds(shape.layout, least);
@@ -233,21 +233,22 @@ void MixedSearch::AddReplicaShapes(const Layout& base, std::vector<Shape>& shape
   }
 }
 
-// A shape whose bound is behind the best of its group cannot win it. A group that has something to
-// show is not looked at more closely far behind the best of all.
+// Nothing behind the best of its group can win it. A group that has something to show is not
+// looked at more closely far behind the best of all.
+double MixedSearch::LimitOf(const Group& group) {
+  const std::vector<Candidate>& best = finds_[group].best;
+  if (best.empty()) return std::numeric_limits<double>::infinity();
+  return std::min(kNear * best.front().plan.step_s, kFar * best_s_);
+}
+
 void MixedSearch::Try(const Shape& shape) {
-  const Finds& finds = finds_[GroupOf(shape)];
-  const auto is_behind = [&] {
-    if (finds.best.empty()) return false;
-    return shape.bound_s > std::min(kNear * finds.best.front().plan.step_s, kFar * best_s_);
-  };
   bool fitted = false;
   OffloadDevice offload = OffloadDevice::kNone;
   for (const Placement& placement : Placements()) {
     // The optimizer on the host is slower: for those that have no room else.
     if (placement.offload != offload && fitted) return;
     offload = placement.offload;
-    if (is_behind()) return;
+    if (shape.bound_s > LimitOf(GroupOf(shape))) return;
     fitted |= shape.way == MixedWay::kStages ? TryStages(shape, placement)
                                              : TryReplicas(shape, placement);
   }

@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "plan/estimate/question.h"
+#include "plan/mixed/fleet_part.h"
 #include "plan/mixed/mixed_plan.h"
 #include "plan/mixed/mixed_step.h"
-#include "plan/mixed/part.h"
 
 namespace weft {
 
@@ -33,7 +33,7 @@ class MixedSearch {
   absl::StatusOr<MixedAnswer> Find();
 
  private:
-  // What is common to the layouts that one try looks at.
+  // A Shape is common to the layouts that one try looks at.
   struct Shape {
     MixedWay way = MixedWay::kStages;
     std::vector<int> parts = {};   // that work, in the order of stages
@@ -45,7 +45,7 @@ class MixedSearch {
   using Group = std::pair<MixedWay, uint32_t>;
   struct Candidate {
     MixedPlan plan;
-    std::vector<Part*> part_of_stage;  // kStages
+    std::vector<FleetPart*> part_of_stage;  // kStages
   };
   struct Finds {
     std::vector<Candidate> best;  // by closed forms, the best first
@@ -73,17 +73,22 @@ class MixedSearch {
   // False: there was no room.
   bool TryStages(const Shape& shape, const Placement& placement);
   bool TryReplicas(const Shape& shape, const Placement& placement);
-  // What each of so many parts computes again, all combinations, the least first.
+  // Returns what each of so many parts computes again: all combinations, the least first.
   std::vector<std::vector<Recompute>> Modes(size_t parts) const;
-  enum class Fit { kNone, kFastest, kMoved };
+  // False where the blocks have no room, whatever is computed again.
+  bool MayFit(const Shape& shape, const std::vector<FleetPart*>& part_of_stage, Layout layout);
+  enum class Fit { kNone, kBehind, kFastest, kMoved };
   // Gives the layout blocks as stages are fast or, where a part has no room for that, with those
   // moved that it has no room for.
-  Fit FitStages(const Shape& shape, const std::vector<Part*>& part_of_stage, Layout& layout);
-  // Blocks as stages are fast, within `most`; false if they do not fit.
-  bool Split(const std::vector<Part*>& part_of_stage, const std::vector<int64_t>& most,
-             Layout& layout);
+  Fit FitStages(const Shape& shape, const std::vector<FleetPart*>& part_of_stage, Layout& layout);
+  // Blocks as stages are fast, within `most`. Returns what a microbatch takes on the slowest stage;
+  // nothing if they do not fit.
+  std::optional<double> Split(const std::vector<FleetPart*>& part_of_stage,
+                              const std::vector<int64_t>& most, Layout& layout);
+  // Seconds of a step that need not be looked at.
+  double LimitOf(const Group& group);
   // The first stage of each of the parts that do not fit.
-  std::vector<int> Misfits(const Shape& shape, const std::vector<Part*>& part_of_stage,
+  std::vector<int> Misfits(const Shape& shape, const std::vector<FleetPart*>& part_of_stage,
                            const Layout& layout);
   void Record(const Shape& shape, Candidate candidate);
   std::optional<std::vector<int64_t>> Microbatches(const Shape& shape,
@@ -94,8 +99,8 @@ class MixedSearch {
 
   const std::vector<Question> questions_;
   const LayoutSpec asked_;
-  std::vector<std::unique_ptr<Part>> parts_;   // each by itself
-  std::vector<std::unique_ptr<Part>> joined_;  // with the slowest link between nodes of all
+  std::vector<std::unique_ptr<FleetPart>> parts_;   // each by itself
+  std::vector<std::unique_ptr<FleetPart>> joined_;  // with the slowest link between nodes of all
   std::map<Group, Finds> finds_;
   double best_s_ = std::numeric_limits<double>::infinity();  // of all groups
   int64_t priced_ = 0;

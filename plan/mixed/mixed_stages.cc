@@ -10,12 +10,12 @@
 #include "plan/search/describe.h"
 
 namespace weft {
-bool MixedSearch::Split(const std::vector<Part*>& part_of_stage, const std::vector<int64_t>& most,
-                        Layout& layout) {
+std::optional<double> MixedSearch::Split(const std::vector<FleetPart*>& part_of_stage,
+                                         const std::vector<int64_t>& most, Layout& layout) {
   std::vector<UnequalStage> stages;
   for (int stage = 0; stage < layout.pp; ++stage) {
     const auto index = static_cast<size_t>(stage);
-    Part& part = *part_of_stage[index];
+    FleetPart& part = *part_of_stage[index];
     const bool is_like_before =
         stage > 1 && stage < layout.pp - 1 && part_of_stage[index] == part_of_stage[index - 1];
     if (is_like_before) {
@@ -29,19 +29,25 @@ bool MixedSearch::Split(const std::vector<Part*>& part_of_stage, const std::vect
     stages.back().most = most[index];
   }
   auto blocks = UnequalSplit(part_of_stage.front()->question().model.num_blocks, stages);
-  if (!blocks) return false;
+  if (!blocks) return std::nullopt;
   layout.layers_per_stage = *std::move(blocks);
-  return true;
+  double slowest_s = 0;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const auto count = static_cast<double>(layout.layers_per_stage[stage]);
+    slowest_s = std::max(slowest_s, stages[stage].ends_s + count * stages[stage].block_s);
+  }
+  return slowest_s;
 }
 
 // No stage holds more than one before it on the same part with as many blocks, but the last one.
-std::vector<int> MixedSearch::Misfits(const Shape& shape, const std::vector<Part*>& part_of_stage,
+std::vector<int> MixedSearch::Misfits(const Shape& shape,
+                                      const std::vector<FleetPart*>& part_of_stage,
                                       const Layout& layout) {
   std::vector<int> misfits;
-  const Part* failed = nullptr;
+  const FleetPart* failed = nullptr;
   for (int stage = 0; stage < layout.pp; ++stage) {
     const auto index = static_cast<size_t>(stage);
-    Part& part = *part_of_stage[index];
+    FleetPart& part = *part_of_stage[index];
     if (&part == failed) continue;
     const bool is_less = stage > 0 && stage < layout.pp - 1 && part_of_stage[index - 1] == &part &&
                          layout.layers_per_stage[index] <= layout.layers_per_stage[index - 1];
@@ -79,15 +85,37 @@ std::vector<std::vector<Recompute>> MixedSearch::Modes(size_t parts) const {
   return modes;
 }
 
+// Later stages have room for more blocks, but for the last one with its head.
+bool MixedSearch::MayFit(const Shape& shape, const std::vector<FleetPart*>& part_of_stage,
+                         Layout layout) {
+  layout.recompute_per_stage.assign(part_of_stage.size(),
+                                    asked_.recompute.value_or(Recompute::kFull));
+  layout.layers_per_stage.assign(part_of_stage.size(), 1);
+  int64_t most = 0;
+  int end = 0;
+  for (const int count : shape.counts) {
+    end += count;
+    const int stage = end == layout.pp && count > 1 ? end - 2 : end - 1;
+    most += count * part_of_stage[static_cast<size_t>(stage)]->MostBlocks(layout, stage);
+  }
+  const int64_t num_blocks = questions_.front().model.num_blocks;
+  if (most >= num_blocks) return true;
+  // For the reason.
+  const std::vector<int64_t> any(part_of_stage.size(), num_blocks);
+  if (Split(part_of_stage, any, layout)) Misfits(shape, part_of_stage, layout);
+  return false;
+}
+
 bool MixedSearch::TryStages(const Shape& shape, const Placement& placement) {
   Layout layout = shape.layout;
   layout.zero_stage = placement.zero_stage;
   layout.offload_optimizer = placement.offload;
-  std::vector<Part*> part_of_stage;
+  std::vector<FleetPart*> part_of_stage;
   for (size_t i = 0; i < shape.parts.size(); ++i) {
     part_of_stage.insert(part_of_stage.end(), static_cast<size_t>(shape.counts[i]),
                          parts_[static_cast<size_t>(shape.parts[i])].get());
   }
+  if (!MayFit(shape, part_of_stage, layout)) return false;
   std::vector<std::vector<Recompute>> roomy;  // had room for the fastest split
   bool fitted = false;
   for (const std::vector<Recompute>& modes : Modes(shape.parts.size())) {
@@ -105,6 +133,10 @@ bool MixedSearch::TryStages(const Shape& shape, const Placement& placement) {
     }
     const Fit fit = FitStages(shape, part_of_stage, layout);
     if (fit == Fit::kNone) continue;
+    if (fit == Fit::kBehind) {
+      fitted = true;  // what has more room by taking longer is behind as well
+      continue;
+    }
     if (fit == Fit::kFastest) roomy.push_back(modes);
     fitted = true;
     const MixedStep step = EstimateMixed(layout, part_of_stage);
@@ -118,10 +150,17 @@ bool MixedSearch::TryStages(const Shape& shape, const Placement& placement) {
   return fitted;
 }
 
-MixedSearch::Fit MixedSearch::FitStages(const Shape& shape, const std::vector<Part*>& part_of_stage,
+MixedSearch::Fit MixedSearch::FitStages(const Shape& shape,
+                                        const std::vector<FleetPart*>& part_of_stage,
                                         Layout& layout) {
   std::vector<int64_t> most(part_of_stage.size(), questions_.front().model.num_blocks);
-  if (!Split(part_of_stage, most, layout)) return Fit::kNone;
+  const auto is_behind = [&](std::optional<double> slowest_s) {
+    return slowest_s && static_cast<double>(layout.gradient_accumulation_steps) * *slowest_s >
+                            LimitOf(GroupOf(shape));
+  };
+  const std::optional<double> fastest_s = Split(part_of_stage, most, layout);
+  if (!fastest_s) return Fit::kNone;
+  if (is_behind(fastest_s)) return Fit::kBehind;
   const std::vector<int> misfits = Misfits(shape, part_of_stage, layout);
   if (misfits.empty()) return Fit::kFastest;
   for (size_t stage = 0; stage < part_of_stage.size(); ++stage) {
@@ -130,9 +169,10 @@ MixedSearch::Fit MixedSearch::FitStages(const Shape& shape, const std::vector<Pa
     });
     if (is_full) most[stage] = part_of_stage[stage]->MostBlocks(layout, static_cast<int>(stage));
   }
-  const bool fits =
-      Split(part_of_stage, most, layout) && Misfits(shape, part_of_stage, layout).empty();
-  return fits ? Fit::kMoved : Fit::kNone;
+  const std::optional<double> moved_s = Split(part_of_stage, most, layout);
+  if (!moved_s) return Fit::kNone;
+  if (is_behind(moved_s)) return Fit::kBehind;
+  return Misfits(shape, part_of_stage, layout).empty() ? Fit::kMoved : Fit::kNone;
 }
 
 }  // namespace weft

@@ -15,7 +15,8 @@ double CycleOf(const ActionSeconds& stage) {
 }
 
 // Whether `stage` takes as long as the one before it, whatever it waits for.
-bool IsLikeTheOneBefore(const Layout& layout, absl::Span<Part* const> part_of_stage, int stage) {
+bool IsLikeTheOneBefore(const Layout& layout, absl::Span<FleetPart* const> part_of_stage,
+                        int stage) {
   if (stage < 2 || stage == layout.pp - 1) return false;
   const auto index = static_cast<size_t>(stage);
   return part_of_stage[index] == part_of_stage[index - 1] && !MovesInPasses(layout) &&
@@ -25,7 +26,8 @@ bool IsLikeTheOneBefore(const Layout& layout, absl::Span<Part* const> part_of_st
 }
 
 // All stages, with the transfer that the slowest border makes everybody wait for.
-std::vector<ActionSeconds> StagesOf(const Layout& layout, absl::Span<Part* const> part_of_stage) {
+std::vector<ActionSeconds> StagesOf(const Layout& layout,
+                                    absl::Span<FleetPart* const> part_of_stage) {
   std::vector<ActionSeconds> stages;
   double slowest_forward_s = 0;
   for (int stage = 0; stage < layout.pp; ++stage) {
@@ -46,7 +48,7 @@ std::vector<ActionSeconds> StagesOf(const Layout& layout, absl::Span<Part* const
   return stages;
 }
 
-MixedStep Completed(const Layout& layout, absl::Span<Part* const> part_of_stage,
+MixedStep Completed(const Layout& layout, absl::Span<FleetPart* const> part_of_stage,
                     absl::Span<const ActionSeconds> stages, double passes_s) {
   MixedStep step{.passes_s = passes_s};
   for (int stage = 0; stage < layout.pp; ++stage) {
@@ -64,7 +66,7 @@ MixedStep Completed(const Layout& layout, absl::Span<Part* const> part_of_stage,
 
 }  // namespace
 
-MixedStep EstimateMixed(const Layout& layout, absl::Span<Part* const> part_of_stage) {
+MixedStep EstimateMixed(const Layout& layout, absl::Span<FleetPart* const> part_of_stage) {
   const std::vector<ActionSeconds> stages = StagesOf(layout, part_of_stage);
   const double passes_s =
       layout.pp == 1
@@ -73,7 +75,8 @@ MixedStep EstimateMixed(const Layout& layout, absl::Span<Part* const> part_of_st
   return Completed(layout, part_of_stage, stages, passes_s);
 }
 
-absl::StatusOr<MixedStep> ReplayMixed(const Layout& layout, absl::Span<Part* const> part_of_stage) {
+absl::StatusOr<MixedStep> ReplayMixed(const Layout& layout,
+                                      absl::Span<FleetPart* const> part_of_stage) {
   if (layout.pp == 1) return EstimateMixed(layout, part_of_stage);
   const std::vector<ActionSeconds> stages = StagesOf(layout, part_of_stage);
   double passes_s = 0;

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "plan/mixed/part.h"
+#include "plan/mixed/fleet_part.h"
 #include "plan/spec/layout.h"
 
 namespace weft {
@@ -19,7 +19,8 @@ struct MixedStep {
 
 // By closed forms, which are bounds from below; ReplayMixed by a dry run of the schedule.
 // `part_of_stage`: the part that holds each stage. REQUIRES: layers_per_stage is set.
-MixedStep EstimateMixed(const Layout& layout, absl::Span<Part* const> part_of_stage);
-absl::StatusOr<MixedStep> ReplayMixed(const Layout& layout, absl::Span<Part* const> part_of_stage);
+MixedStep EstimateMixed(const Layout& layout, absl::Span<FleetPart* const> part_of_stage);
+absl::StatusOr<MixedStep> ReplayMixed(const Layout& layout,
+                                      absl::Span<FleetPart* const> part_of_stage);
 
 }  // namespace weft

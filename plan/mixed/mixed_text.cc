@@ -32,7 +32,7 @@ std::string HeadLine(const MixedAnswer& answer, absl::Span<const Cluster> parts)
   return absl::StrFormat("%d devices of %d kinds: %s\n", devices, parts.size(), way);
 }
 
-// What the table of parts says is not said again.
+// The table of parts says the rest.
 std::string OwnText(Layout layout) {
   layout.layers_per_stage.clear();
   layout.recompute_per_stage.clear();

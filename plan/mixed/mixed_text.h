@@ -14,8 +14,8 @@ std::string StagesText(const PartUse& use);
 // "12x20, 11": runs of equal numbers as one.
 std::string BlocksText(const PartUse& use);
 
-// What is planned, what each part does, holds and waits for, how long a step takes, and what the
-// plan has beaten: other ways, and each part alone.
+// Says what is planned, what each part does, holds and waits for, how long a step takes, and what
+// the plan has beaten: other ways, and each part alone.
 std::string MixedText(const JobSpec& job, absl::Span<const Cluster> parts,
                       const MixedAnswer& answer);
 

@@ -1,7 +1,5 @@
 // Plans over several kinds of devices: what they promise of memory and of the batch, what they
 // agree with where the kinds are one, and what is refused.
-#include "plan/mixed/mixed_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,9 +8,10 @@
 #include <numeric>
 #include <set>
 
+#include "plan/mixed/find_mixed.h"
+#include "plan/mixed/fleet_part.h"
 #include "plan/mixed/mixed_step.h"
 #include "plan/mixed/mixed_text.h"
-#include "plan/mixed/part.h"
 #include "plan/search/search.h"
 #include "plan/spec/layout_rules.h"
 #include "tests/plan/sample_jobs.h"
@@ -93,7 +92,7 @@ TEST(MixedStep, IsTheStepOfOneKindWhereAllPartsAreAlike) {
   JobSpec job = SevenB();
   job.cluster = Gpus("gpu", 4, 1, 80);
   const Question question = QuestionOf(job);
-  Part part(question);
+  FleetPart part(question);
   int compared = 0;
   for (const int zero : {0, 1, 2, 3}) {
     for (const ScheduleKind kind : {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
@@ -110,7 +109,7 @@ TEST(MixedStep, IsTheStepOfOneKindWhereAllPartsAreAlike) {
         layout.layers_per_stage = {9, 8, 8, 7};
         layout.recompute_per_stage = {recompute, recompute, Recompute::kSelective, recompute};
         if (!CheckLayout(question.model, question.cluster, question.batch, layout).ok()) continue;
-        const std::vector<Part*> on(4, &part);
+        const std::vector<FleetPart*> on(4, &part);
         const double closed_s = EstimateStep(question, layout).total_s();
         EXPECT_NEAR(EstimateMixed(layout, on).total_s / closed_s, 1, 1e-9) << zero;
         const auto replayed = ReplayStep(question, layout);
@@ -189,20 +188,20 @@ TEST(MixedPlan, HasTheBestOfAllSplits) {
   const auto answer = Find(job, parts);
   ASSERT_TRUE(answer.ok()) << answer.status();
   JobSpec on[2] = {job, job};
-  std::vector<std::unique_ptr<Part>> priced;
+  std::vector<std::unique_ptr<FleetPart>> priced;
   for (size_t i = 0; i < 2; ++i) {
     on[i].cluster = parts[i];
-    priced.push_back(std::make_unique<Part>(QuestionOf(on[i])));
+    priced.push_back(std::make_unique<FleetPart>(QuestionOf(on[i])));
   }
   double best_s = std::numeric_limits<double>::infinity();
   for (const size_t first : {size_t{0}, size_t{1}}) {
     for (int64_t blocks = 1; blocks < 32; ++blocks) {
       Layout layout = answer->plan.layout;
       layout.layers_per_stage = {blocks, 32 - blocks};
-      const std::vector<Part*> stages = {priced[first].get(), priced[1 - first].get()};
+      const std::vector<FleetPart*> stages = {priced[first].get(), priced[1 - first].get()};
       bool fits = true;
       for (int stage = 0; stage < 2; ++stage) {
-        Part& part = *stages[static_cast<size_t>(stage)];
+        FleetPart& part = *stages[static_cast<size_t>(stage)];
         fits = fits && part.Fits(layout, part.MemoryOf(layout, stage));
       }
       if (fits) best_s = std::min(best_s, ReplayMixed(layout, stages)->total_s);

@@ -1,5 +1,5 @@
-// A Part is the devices of one kind in a fleet of several kinds, and prices what stages on them
-// take and hold. Used by one thread.
+// A FleetPart is the devices of one kind in a fleet of several kinds, and prices what stages on
+// them take and hold. Used by one thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace weft {
 
-class Part {
+class FleetPart {
  public:
   // `question`: the job on this part's cluster alone. REQUIRES: CheckModel and CheckCluster hold.
-  explicit Part(Question question);
-  Part(const Part&) = delete;  // the pricer borrows the question
-  Part& operator=(const Part&) = delete;
+  explicit FleetPart(Question question);
+  FleetPart(const FleetPart&) = delete;  // the pricer borrows the question
+  FleetPart& operator=(const FleetPart&) = delete;
 
   const Question& question() const { return question_; }
   const Cluster& cluster() const { return question_.cluster; }
@@ -32,12 +32,12 @@ class Part {
   // One microbatch through one block, and through the ends that `stage` holds.
   double BlockSeconds(const Layout& layout, Recompute recompute);
   double EndsSeconds(const Layout& layout, int stage);
-  // What follows the passes on `stage`.
+  // Returns what follows the passes on `stage`.
   double EndSeconds(const Layout& layout, int stage);
-  // What of a transfer over a stage's border is waited for.
+  // Returns what of a transfer over a stage's border is waited for.
   double BorderSeconds(const Layout& layout, double forward_s) const;
 
-  // What the fullest rank of `stage` holds, with its guard.
+  // Returns what the fullest rank of `stage` holds, with its guard.
   MemoryEstimate MemoryOf(const Layout& layout, int stage) {
     return pricer_.StageOf(layout, stage);
   }
@@ -47,14 +47,14 @@ class Part {
   double Goodput(const Layout& layout, double step_s) { return pricer_.Goodput(layout, step_s); }
 
  private:
-  // What passes depend on.
+  // Passes depend on these.
   static std::array<int64_t, 9> KeyOf(const Layout& layout);
   const NetworkSeconds& NetworkWith(const Layout& layout, Recompute recompute);
 
   const Question question_;
   Pricer pricer_;
   StageDuesTable dues_;
-  // What was asked for last: neighbours ask for the same.
+  // Neighbours ask for the same as the last one.
   struct Last {
     std::array<int64_t, 9> key = {};  // 0: nothing was
     NetworkSeconds network;

@@ -1,4 +1,4 @@
-#include "plan/mixed/part.h"
+#include "plan/mixed/fleet_part.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,10 +7,10 @@
 
 namespace weft {
 
-Part::Part(Question question)
+FleetPart::FleetPart(Question question)
     : question_(std::move(question)), pricer_(question_), dues_(question_) {}
 
-std::array<int64_t, 9> Part::KeyOf(const Layout& layout) {
+std::array<int64_t, 9> FleetPart::KeyOf(const Layout& layout) {
   return {layout.dp,
           layout.pp,
           layout.cp,
@@ -22,7 +22,7 @@ std::array<int64_t, 9> Part::KeyOf(const Layout& layout) {
           layout.head_chunk_tokens};
 }
 
-const NetworkSeconds& Part::NetworkWith(const Layout& layout, Recompute recompute) {
+const NetworkSeconds& FleetPart::NetworkWith(const Layout& layout, Recompute recompute) {
   Last& last = last_[static_cast<size_t>(recompute)];
   const std::array<int64_t, 9> key = KeyOf(layout);
   if (last.key == key) return last.network;
@@ -33,7 +33,7 @@ const NetworkSeconds& Part::NetworkWith(const Layout& layout, Recompute recomput
   return last.network;
 }
 
-ActionSeconds Part::StageSeconds(const Layout& layout, int stage) {
+ActionSeconds FleetPart::StageSeconds(const Layout& layout, int stage) {
   const NetworkSeconds& network = NetworkWith(layout, layout.recompute_of(stage));
   ActionSeconds seconds = network.OfStage(layout, question_.model.num_blocks, stage);
   if (!MovesInPasses(layout)) return seconds;
@@ -41,13 +41,13 @@ ActionSeconds Part::StageSeconds(const Layout& layout, int stage) {
   return seconds;
 }
 
-double Part::BlockSeconds(const Layout& layout, Recompute recompute) {
+double FleetPart::BlockSeconds(const Layout& layout, Recompute recompute) {
   const ActionSeconds& block =
       NetworkWith(layout, recompute).blocks[static_cast<size_t>(recompute)];
   return block.forward_s + block.backward_s;
 }
 
-double Part::EndsSeconds(const Layout& layout, int stage) {
+double FleetPart::EndsSeconds(const Layout& layout, int stage) {
   const NetworkSeconds& network = NetworkWith(layout, layout.recompute_of(stage));
   ActionSeconds ends = {.forward_s = 0, .backward_s = 0, .transfer_s = 0, .weight_gradient_s = 0};
   if (stage == 0) NetworkSeconds::Add(network.embedding, ends);
@@ -55,18 +55,18 @@ double Part::EndsSeconds(const Layout& layout, int stage) {
   return ends.forward_s + ends.backward_s;
 }
 
-double Part::EndSeconds(const Layout& layout, int stage) {
+double FleetPart::EndSeconds(const Layout& layout, int stage) {
   const NetworkSeconds& network = NetworkWith(layout, layout.recompute_of(stage));
   return StepEnd(layout, stage, network.OfStage(layout, question_.model.num_blocks, stage),
                  dues_.Of(layout, stage))
       .total_s();
 }
 
-double Part::BorderSeconds(const Layout& layout, double forward_s) const {
+double FleetPart::BorderSeconds(const Layout& layout, double forward_s) const {
   return WaitedBoundarySeconds(question_, layout, forward_s);
 }
 
-bool Part::Fits(const Layout& layout, const MemoryEstimate& memory) const {
+bool FleetPart::Fits(const Layout& layout, const MemoryEstimate& memory) const {
   const int64_t host_bytes = question_.cluster.host_memory_bytes;
   if (!pricer_.Fits(memory)) return false;
   return host_bytes == 0 ||
@@ -74,7 +74,7 @@ bool Part::Fits(const Layout& layout, const MemoryEstimate& memory) const {
 }
 
 // Memory grows with the blocks by the same for each: states, and activations of what is in flight.
-int64_t Part::MostBlocks(Layout layout, int stage) {
+int64_t FleetPart::MostBlocks(Layout layout, int stage) {
   const int64_t most = question_.model.num_blocks - (layout.pp - 1);  // others hold one at least
   const auto memory_with = [&](int64_t blocks) {
     std::fill(layout.layers_per_stage.begin(), layout.layers_per_stage.end(), 1);

@@ -1,18 +1,12 @@
-#include "plan/mixed/mixed_plan.h"
+#include "plan/mixed/find_mixed.h"
 
-#include <algorithm>
-#include <limits>
-#include <memory>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "plan/errors.h"
+#include "plan/mixed/fleet_part.h"
 #include "plan/mixed/mixed_search.h"
-#include "plan/mixed/part.h"
-#include "plan/search/describe.h"
 #include "plan/search/search.h"
 
 namespace weft {
@@ -22,7 +16,7 @@ absl::Status Wrong(const std::string& what) {
   return absl::InvalidArgumentError(what);
 }
 
-// What keeps the parts from being planned together, whatever the job.
+// Says what keeps the parts from being planned together, whatever the job.
 absl::Status CheckParts(absl::Span<const Cluster> parts) {
   if (parts.size() < 2 || parts.size() > kMostParts) {
     return Wrong(absl::StrCat("parts: ", parts.size(), " were given; use 2 to ", kMostParts));
@@ -54,7 +48,7 @@ absl::Status CheckParts(absl::Span<const Cluster> parts) {
   return absl::OkStatus();
 }
 
-// What a job may fix that one layout for all kinds of devices cannot keep.
+// A job may fix what one layout for all kinds of devices cannot keep.
 absl::Status CheckAsked(const LayoutSpec& asked) {
   const auto refuse = [](const char* key) {
     return Wrong(absl::StrCat(key,
