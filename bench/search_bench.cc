@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plan/errors.h"
+#include "plan/mixed/find_mixed.h"
 #include "plan/search/lattice.h"
 #include "plan/search/search.h"
 #include "plan/spec/layout_text.h"
@@ -166,6 +167,35 @@ void FindPlanDeepseekV3(benchmark::State& state) {
   TimePlan(state, QuestionOf(DeepseekV3(), static_cast<int>(state.range(0))));
 }
 BENCHMARK(FindPlanDeepseekV3)->Arg(256)->Arg(2048)->Arg(16384)->Unit(benchmark::kMillisecond);
+
+// Nodes of 8 GPUs that are so many times as fast as H100s and have so much memory.
+Cluster Kind(const char* name, double speed, int64_t memory_bytes) {
+  Cluster cluster = H100(256);
+  cluster.name = name;
+  cluster.device.memory_bytes = memory_bytes;
+  cluster.device.peak_flops_per_s = {67e12 * speed, 989e12 * speed, 0};
+  cluster.device.peak_memory_bytes_per_s *= speed;
+  return cluster;
+}
+
+// Three kinds of 256 devices each; with the searches for each kind alone.
+void FindMixed(benchmark::State& state, const ModelShape& model) {
+  JobSpec job;
+  job.model = model;
+  job.training.seq_len = 8192;
+  job.training.global_batch_size = 1024;
+  job.training.mixed_precision = Precision::kBf16;
+  const Cluster parts[] = {H100(256), Kind("a", 0.32, int64_t{79} << 30),
+                           Kind("b", 0.15, int64_t{23} << 30)};
+  for (auto _ : state) {
+    const absl::StatusOr<MixedAnswer> answer = FindMixedPlan(job, parts);
+    CHECK(answer.ok());
+    state.SetLabel(LayoutText(answer->plan.layout));
+    state.counters["priced"] = static_cast<double>(answer->priced);
+  }
+}
+BENCHMARK_CAPTURE(FindMixed, 8b, Llama3(32, 4096, 32, 14336))->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(FindMixed, 70b, Llama3(80, 8192, 64, 28672))->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace weft

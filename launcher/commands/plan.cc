@@ -46,6 +46,7 @@ int RunPlan(PlanArguments arguments) {
     const absl::Status status = LoseNodes(arguments.without_nodes, *file);
     if (!status.ok()) return Fail(status);
   }
+  if (!arguments.parts.empty()) return AnswerParts(arguments, *file);
   if (arguments.layout) return AnswerLayout(arguments, *file);
   if (arguments.why) return AnswerWhy(arguments, *file);
   return AnswerPlan(arguments, *file);
@@ -81,8 +82,14 @@ void AddPlan(CLI::App& app, int* exit_code) {
       ->check(CLI::IsMember(EngineProfileNames()))
       ->needs(layout);
   layout->excludes(why);
+  CLI::Option* parts =
+      plan->add_option("--parts", arguments->parts,
+                       "plan over several kinds of devices, as clusters and their nodes: --parts "
+                       "h100x8:4,a100-80gx8:8");
+  parts->delimiter(',')->excludes(why)->excludes(layout);
   plan->add_option("--svg", arguments->svg, "draw the pipeline schedule into this file")
-      ->excludes(why);
+      ->excludes(why)
+      ->excludes(parts);
   plan->add_flag("--json", arguments->json, "print JSON (docs/plan_json.md)");
   plan->add_option("--explain", arguments->explain, "how many losing layouts to show, with reasons")
       ->check(WholeNumber(0, 1 << 20));

@@ -23,6 +23,7 @@ struct PlanArguments {
   int without_nodes = 0;
   std::optional<std::string> why;
   std::optional<std::string> layout;
+  std::vector<std::string> parts = {};  // "h100x8:32"
   std::string engine;
   std::string svg;
 };
@@ -31,6 +32,8 @@ struct PlanArguments {
 int AnswerPlan(const PlanArguments& arguments, JobFile file);
 // --layout: memory and time of exactly that layout, fitting or not. REQUIRES: it is given.
 int AnswerLayout(const PlanArguments& arguments, JobFile file);
+// --parts: the plan over several kinds of devices. REQUIRES: they are given.
+int AnswerParts(const PlanArguments& arguments, const JobFile& file);
 // --why: the plan under these values beside the plan without them, term by term, or as JSON.
 // REQUIRES: it is given.
 int AnswerWhy(const PlanArguments& arguments, const JobFile& file);

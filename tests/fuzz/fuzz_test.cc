@@ -284,6 +284,7 @@ TEST(DamagedCommands, AreAnswered) {
   const std::vector<std::vector<std::string>> calls = {
       {"plan", "job.yaml", "--set", "training.steps=30", "--json"},
       {"plan", "job.yaml", "--cluster", "h100x8", "--nodes", "4", "--without-nodes", "1"},
+      {"plan", "job.yaml", "--parts", "h100x8:2,a100-80gx8:1", "--without-data"},
       {"plan", "job.yaml", "--why", "tp=1,pp=1,dp=4", "--explain", "3"},
       {"plan", "job.yaml", "--layout", "dp=2,pp=2,micro_batch_size=2", "--engine", "weft"},
       {"plan", "job.yaml", "--svg", "out.svg", "--without-data"},

@@ -10,7 +10,7 @@ std::vector<Room> PlanRooms() {
                              {"plan/engine", {"plan", "plan/engine"}, core, {}}};
   std::set<std::string> below = {"plan"};
   for (const char* room : {"spec", "keys", "placement", "shards", "schedule", "memory", "estimate",
-                           "search", "explain"}) {
+                           "search", "mixed", "explain"}) {
     const std::string folder = std::string("plan/") + room;
     below.insert(folder);
     if (folder == "plan/estimate") below.insert("plan/engine");
@@ -67,7 +67,7 @@ std::vector<Room> LauncherRooms() {
       {"launcher/job_file",
        {"plan/*", "process", "data", "checkpoint", "launcher/job_file"},
        absl_json,
-       {{"yaml_tree", {"yaml"}}, {"plan_json", {"proto"}}}},
+       {{"yaml_tree", {"yaml"}}, {"plan_json", {"proto"}}, {"mixed_json", {"proto"}}}},
       {"launcher/machine",
        {"plan", "plan/spec", "plan/search", "process", "launcher/machine"},
        absl_json,

@@ -35,6 +35,10 @@ const Case kCases[] = {
      0},
     {"weft_plan_llama3_8b_without_a_node.txt",
      "configs/jobs/llama3-8b.yaml --cluster h100x8 --nodes 4 --without-nodes 1 --explain 2", 0},
+    {"weft_plan_llama3_8b_parts.txt",
+     "configs/jobs/llama3-8b.yaml --parts h100x8:2,a100-80gx8:4,rtx4090x8:4 --set "
+     "training.global_batch_size=512",
+     0},
     {"weft_plan_gpt2_124m_pinned_why.txt",
      "configs/jobs/gpt2-124m.yaml --cluster a100-40gx8 --nodes 1 --set parallelism.pp=2 "
      "--why pp=1",
@@ -66,6 +70,45 @@ TEST(WeftPlan, PrintsWhatItAlwaysDid) {
     ExpectGolden(c.golden, printed.err.empty()
                                ? printed.out
                                : absl::StrCat(printed.out, "stderr:\n", printed.err));
+  }
+}
+
+TEST(WeftPlan, SaysInJsonWhatEachKindOfDeviceDoes) {
+  const JobFolder folder;
+  const Ran printed = RunWeft(folder,
+                              "plan configs/jobs/llama3-8b.yaml --without-data --json --parts "
+                              "h100x8:2,a100-80gx8:4",
+                              {.directory = WEFT_SOURCE_DIR});
+  ASSERT_EQ(printed.exit_code, 0) << printed.err;
+  const nlohmann::json json = nlohmann::json::parse(printed.out);
+  const auto& parts = json["plan"]["parts"];
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0]["part"], "h100x8");
+  EXPECT_EQ(parts[1]["of_devices"], 32);
+  EXPECT_GT(json["plan"]["tokens_per_s"], 0);
+  EXPECT_EQ(json["alone"].size(), 2u);
+  EXPECT_EQ(json["plan"]["layout"]["world_size"].get<int>(),
+            parts[0]["devices"].get<int>() + parts[1]["devices"].get<int>());
+}
+
+TEST(WeftPlan, RefusesPartsThatItCannotRead) {
+  const JobFolder folder;
+  const std::pair<const char*, const char*> refusals[] = {
+      {"h100x8", "--parts: \"h100x8\" is not CLUSTER:NODES"},
+      {"h100x8:0,a100-80gx8:1", "--parts: \"h100x8:0\" is not"},
+      {"h100x8:2,b100x8:2", "found no readable profile b100x8"},
+      {"h100x8:2", "--parts: parts: 1 were given; use 2 to 4"},
+      {"h100x8:2,cpu:2", "--parts: part cpu: "},
+      {"h100x8:2,a100-80gx8:2 --nodes 3", "leave out --cluster, --nodes"},
+      {"h100x8:2,a100-80gx8:2 --why tp=2", "excludes"},
+  };
+  for (const auto& [parts, says] : refusals) {
+    const Ran ran = RunWeft(
+        folder, absl::StrCat("plan configs/jobs/llama3-8b.yaml --without-data --parts ", parts),
+        {.directory = WEFT_SOURCE_DIR});
+    EXPECT_EQ(ran.exit_code, 2) << parts;
+    EXPECT_THAT(ran.err, testing::HasSubstr(says)) << parts;
+    EXPECT_EQ(ran.out, "") << parts;
   }
 }
 
