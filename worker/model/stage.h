@@ -111,6 +111,8 @@ class Stage {
   void FreeSlots(const Action& action);
   const BlockActivations& ForwardScratch() const;
   View HeadGradient(const Action& action);
+  // Weights have changed since their codes were made.
+  void OutdateCodes();
   // Sets each microbatch's bound of documents from `first_visible` of a step's tokens.
   void CountDocuments(absl::Span<const int32_t> first_visible);
   View MicrobatchOf(View step_tokens, int microbatch) const;  // no data if there is none
@@ -138,6 +140,7 @@ class Stage {
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
   std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
+  std::vector<Fp8Codes> codes_;             // by block of the stage; empty: not kept
   std::vector<std::vector<Block>> chunks_;  // by chunk
   std::vector<BlockActivations> slots_;
   Free<const BlockActivations> free_slots_;
