@@ -238,6 +238,8 @@ double AttentionScratchBytes(const Question& question, const Layout& layout) {
 
 Fp8BlockShape Fp8ShapeOf(const Question& question, const Layout& layout) {
   const ModelShape& model = question.model;
+  const bool is_qkv_one =
+      DocumentBoundsOf(model, question.batch, layout, question.numerics).empty();
   const int64_t key_heads = std::max<int64_t>(model.num_kv_heads / layout.tp, 1);
   return {.layers = Fp8LayersOf(model, question.batch, layout),
           .tokens = static_cast<int64_t>(LocalTokens(question, layout)),
@@ -245,7 +247,9 @@ Fp8BlockShape Fp8ShapeOf(const Question& question, const Layout& layout) {
           .query = model.num_heads * model.head_dim / layout.tp,
           .key = key_heads * model.head_dim,
           .ffn = model.ffn_size / layout.tp,
-          .has_gate = model.is_gated()};
+          .has_gate = model.is_gated(),
+          .is_qkv_one = is_qkv_one,
+          .is_gate_up_one = model.is_gated()};
 }
 
 // An arena keeps a step's codes of weights (plan/spec/fp8.h).

@@ -289,43 +289,31 @@ CastSeconds CastsToFp8(const Pass& pass) {
     cast.forward_casts += 1;
     cast.backward_casts += 1;
   };
-  const auto give = [&](double count, double out) {
-    cast.backward_s += count * CastOf(pass, pass.tokens * out, 2);
-    cast.weight_gradient_s += count * CastOf(pass, pass.tokens * out, 1);
-    cast.backward_casts += count;
+  const auto give = [&](double out) {
+    cast.backward_s += CastOf(pass, pass.tokens * out, 2);
+    cast.weight_gradient_s += CastOf(pass, pass.tokens * out, 1);
+    cast.backward_casts += 1;
   };
   if (pass.fp8.query || pass.fp8.key) take(share.width);
-  if (pass.fp8.query) {
-    give(1, share.query);
-    take(share.query);
-    give(1, share.width);
+  if (pass.fp8.query && pass.fp8.key) {
+    give(share.query + 2 * share.key_value);
+  } else if (pass.fp8.query) {
+    give(share.query);
+  } else if (pass.fp8.key) {
+    give(share.key_value);
+    give(share.key_value);
   }
-  if (pass.fp8.key) give(2, share.key_value);
+  if (pass.fp8.query) {
+    take(share.query);
+    give(share.width);
+  }
   if (pass.fp8.mlp) {
     take(share.width);
-    give(pass.gated ? 2 : 1, share.inner);
+    give((pass.gated ? 2 : 1) * share.inner);
     take(share.inner);
-    give(1, share.width);
+    give(share.width);
   }
   return cast;
-}
-
-struct NarrowWeights {
-  double elements = 0;
-  double count = 0;
-};
-
-NarrowWeights NarrowWeightsOf(const Pass& pass) {
-  const BlockShare& share = pass.share;
-  NarrowWeights weights;
-  const auto add = [&](double count, double in, double out) {
-    weights.elements += count * in * out;
-    weights.count += count;
-  };
-  if (pass.fp8.query) add(2, share.width, share.query);
-  if (pass.fp8.key) add(2, share.width, share.key_value);
-  if (pass.fp8.mlp) add(pass.gated ? 3 : 2, share.width, share.inner);
-  return weights;
 }
 
 // Tensor parallelism of one block (Shoeybi et al., arXiv:1909.08053, 3; with sequence parallelism
@@ -490,17 +478,26 @@ TermSeconds CodesOfWeights(const Question& question, const Layout& layout, Recom
   TermSeconds terms;
   if (question.numerics.precision != Precision::kFp8) return terms;
   const Pass pass(question, layout);
-  const NarrowWeights weights = NarrowWeightsOf(pass);
+  const auto whole = [](double size) { return static_cast<int64_t>(size); };
+  const Fp8Weights weights = Fp8WeightsOf({.layers = pass.fp8,
+                                           .hidden = whole(pass.share.width),
+                                           .query = whole(pass.share.query),
+                                           .key = whole(pass.share.key_value),
+                                           .ffn = whole(pass.share.inner),
+                                           .has_gate = pass.gated,
+                                           .is_qkv_one = true,
+                                           .is_gate_up_one = true});
   if (weights.count == 0) return terms;
+  const auto elements = static_cast<double>(weights.elements);
   double casts = 1;
-  double seconds = CastOf(pass, weights.elements, 2);
+  double seconds = CastOf(pass, elements, 2);
   if (!KeepsFp8Weights(layout)) {
     const double passes = recompute == Recompute::kFull ? 3 : 2;
     casts = passes * static_cast<double>(layout.gradient_accumulation_steps);
-    seconds = casts * CastOf(pass, weights.elements, 1);
+    seconds = casts * CastOf(pass, elements, 1);
   }
   terms[TimeTerm::kStreaming] = pass.sharing * seconds;
-  AddOverhead(pass, kCastKernels * casts * weights.count, terms);
+  AddOverhead(pass, kCastKernels * casts * static_cast<double>(weights.count), terms);
   return terms;
 }
 

@@ -104,22 +104,21 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
-  Fp8Layers fp8;
-  if (numerics.precision == Precision::kFp8) {
-    fp8 = Fp8LayersOf(model, batch, layout);
-    const Fp8BlockShape block = {.layers = fp8,
-                                 .tokens = sizes.rows,
-                                 .hidden = sizes.hidden,
-                                 .query = sizes.query,
-                                 .key = sizes.key,
-                                 .ffn = sizes.ffn,
-                                 .has_gate = model.family == ModelFamily::kLlama};
-    const bool keeps_weights = KeepsFp8Weights(layout);
-    sizes.fp8 = Fp8ScratchOf(block, keeps_weights);
-    if (keeps_weights) sizes.fp8_weights = Fp8WeightsOf(block);
-  }
+  const bool is_fp8 = numerics.precision == Precision::kFp8;
+  const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout) : Fp8Layers();
   const std::vector<int64_t> documents = DocumentBoundsOf(model, batch, layout, numerics);
   sizes.fused = FusedLinearsOf(dims.runs, fp8, !documents.empty());
+  const Fp8BlockShape block = {.layers = fp8,
+                               .tokens = sizes.rows,
+                               .hidden = sizes.hidden,
+                               .query = sizes.query,
+                               .key = sizes.key,
+                               .ffn = sizes.ffn,
+                               .has_gate = model.family == ModelFamily::kLlama,
+                               .is_qkv_one = sizes.fused.qkv,
+                               .is_gate_up_one = sizes.fused.gate_up};
+  sizes.fp8 = Fp8ScratchOf(block, KeepsFp8Weights(layout));
+  if (KeepsFp8Weights(layout)) sizes.fp8_weights = Fp8WeightsOf(block);
   const int64_t run_len = layout.cp > 1 ? batch.seq_len / (int64_t{2} * layout.cp) : batch.seq_len;
   sizes.score_scratch = AttentionScratchFloats(
       {.key_len = batch.seq_len,

@@ -24,13 +24,15 @@ namespace {
 // Calls visit(in, out) for each of the layers whose products are in 8 bits.
 template <typename Visit>
 void EachFp8Weight(const Fp8BlockShape& block, const Visit& visit) {
-  if (block.layers.query) {
-    visit(block.hidden, block.query);
-    visit(block.query, block.hidden);
-  }
-  for (int i = 0; i < 2 && block.layers.key; ++i) visit(block.hidden, block.key);
+  const bool is_qkv_one = block.is_qkv_one && block.layers.query && block.layers.key;
+  if (is_qkv_one) visit(block.hidden, block.query + 2 * block.key);
+  if (block.layers.query && !is_qkv_one) visit(block.hidden, block.query);
+  if (block.layers.query) visit(block.query, block.hidden);
+  for (int i = 0; i < 2 && block.layers.key && !is_qkv_one; ++i) visit(block.hidden, block.key);
   if (!block.layers.mlp) return;
-  for (int i = 0; i < (block.has_gate ? 2 : 1); ++i) visit(block.hidden, block.ffn);
+  const int firsts = block.has_gate ? 2 : 1;
+  const int products = block.is_gate_up_one ? 1 : firsts;
+  for (int i = 0; i < products; ++i) visit(block.hidden, firsts / products * block.ffn);
   visit(block.ffn, block.hidden);
 }
 

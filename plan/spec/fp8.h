@@ -51,6 +51,8 @@ struct Fp8BlockShape {
   int64_t key = 0;     // K*E
   int64_t ffn = 0;     // F
   bool has_gate = false;
+  // Whether q, k and v, or gate and up, are one layer (plan/shards/fused_linears.h), of one weight.
+  bool is_qkv_one = false, is_gate_up_one = false;
 };
 
 // Elements, of one byte: the largest that any product of a block needs. 0: no layer is in 8 bits.

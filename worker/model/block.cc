@@ -56,15 +56,22 @@ void Block::UseFp8(Fp8Linear& fp8, Fp8Codes* codes) {
     kept_.push_back(linear.fp8_weight);
   };
   const Fp8Layers& layers = fp8.layers();
-  for (Linear* const linear : {&q_, &o_}) {
-    if (layers.query) use(*linear);
+  if (qkv_ && layers.query) {
+    use(*qkv_);
+  } else {
+    if (layers.query) use(q_);
+    for (Linear* const linear : {&k_, &v_}) {
+      if (layers.key) use(*linear);
+    }
   }
-  for (Linear* const linear : {&k_, &v_}) {
-    if (layers.key) use(*linear);
+  if (layers.query) use(o_);
+  if (gate_up_ && layers.mlp) {
+    use(*gate_up_);
+  } else {
+    if (gate_ && layers.mlp) use(*gate_);
+    if (layers.mlp) use(up_);
   }
-  for (Linear* const linear : {gate_ ? &*gate_ : nullptr, &up_, &down_}) {
-    if (layers.mlp && linear != nullptr) use(*linear);
-  }
+  if (layers.mlp) use(down_);
   CHECK(codes == nullptr || codes->is_used_up());
 }
 

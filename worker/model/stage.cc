@@ -24,7 +24,10 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
       token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)),
       document_bounds_(DocumentBoundsOf(model, batch, layout_, numerics)),
       documents_(static_cast<size_t>(layout_.gradient_accumulation_steps)) {
-  if (numerics.precision == Precision::kFp8) MakeFp8(model, batch, parameters, arena);
+  const bool is_fp8 = numerics.precision == Precision::kFp8;
+  const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout_) : Fp8Layers();
+  fused_ = FusedLinearsOf(parameters.runs(), fp8, !document_bounds_.empty());
+  MakeFp8(model, fp8, parameters, arena);
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
@@ -65,9 +68,8 @@ std::string Stage::PrepareAttention() const {
 }
 
 // Takes the shapes of the first of the stage's blocks, as PlanRankMemory does: all have the same.
-void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+void Stage::MakeFp8(const ModelShape& model, const Fp8Layers& layers, const Parameters& parameters,
                     Arena& arena) {
-  const Fp8Layers layers = Fp8LayersOf(model, batch, layout_);
   if (!layers.any()) return;
   const int64_t first = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, 0).begin;
   const auto outputs = [&](absl::string_view layer) {
@@ -79,7 +81,9 @@ void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Para
                                .query = outputs("attn.q"),
                                .key = outputs("attn.k"),
                                .ffn = outputs("mlp.up"),
-                               .has_gate = model.family == ModelFamily::kLlama};
+                               .has_gate = model.family == ModelFamily::kLlama,
+                               .is_qkv_one = fused_.qkv,
+                               .is_gate_up_one = fused_.gate_up};
   const bool keeps_weights = KeepsFp8Weights(layout_);
   fp8_.emplace(layers, Fp8ScratchOf(block, keeps_weights), arena, device_);
   if (!keeps_weights) return;
@@ -91,8 +95,6 @@ void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Para
 
 void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                        const Parameters& parameters) {
-  const FusedLinears fused = FusedLinearsOf(parameters.runs(), fp8_ ? fp8_->layers() : Fp8Layers(),
-                                            !document_bounds_.empty());
   size_t next_block = 0;  // of the stage
   for (int chunk = 0; chunk < layout_.virtual_stages; ++chunk) {
     const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, chunk);
@@ -111,7 +113,7 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
     std::copy(held.pieces.begin(), held.pieces.end(), attention.piece);
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
-      blocks.emplace_back(model, block, attention, parameters, fused,
+      blocks.emplace_back(model, block, attention, parameters, fused_,
                           layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr,
                           codes_.empty() ? nullptr : &codes_[next_block], tokens_, device_,
                           groups_);

@@ -92,7 +92,7 @@ class Stage {
   template <typename T>
   using Free = std::priority_queue<T*, std::vector<T*>, std::greater<>>;
 
-  void MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+  void MakeFp8(const ModelShape& model, const Fp8Layers& layers, const Parameters& parameters,
                Arena& arena);
   void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
   void MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena);
@@ -139,6 +139,7 @@ class Stage {
   TokenCut tokens_;           // of them, R are on this rank
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
+  FusedLinears fused_;
   std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
   std::vector<Fp8Codes> codes_;             // by block of the stage; empty: not kept
   std::vector<std::vector<Block>> chunks_;  // by chunk

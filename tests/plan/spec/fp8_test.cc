@@ -76,6 +76,18 @@ TEST(Fp8WeightsOf, CountsAllOfABlock) {
   const Fp8Weights all = Fp8WeightsOf(ShapeOf({true, true, true}));
   EXPECT_EQ(all.elements, 256 * (2 * 512 + 2 * 32 + 3 * 704));
   EXPECT_EQ(all.count, 7);
+  Fp8BlockShape fused = ShapeOf({true, true, true});
+  fused.is_qkv_one = fused.is_gate_up_one = true;
+  EXPECT_EQ(Fp8WeightsOf(fused).elements, all.elements);
+  EXPECT_EQ(Fp8WeightsOf(fused).count, 4);
+  EXPECT_EQ(Fp8ScratchOf(fused, false).gradient, 64 * 2 * 704);
+  EXPECT_EQ(Fp8ScratchOf(fused, false).weight, 256 * 2 * 704);
+  fused.layers = {.query = true, .key = true};
+  EXPECT_EQ(Fp8ScratchOf(fused, false).weight, 256 * (512 + 2 * 32));
+  fused.layers = {.query = true};
+  EXPECT_EQ(Fp8WeightsOf(fused).count, 2);
+  fused.layers = {.key = true};
+  EXPECT_EQ(Fp8WeightsOf(fused).elements, 2 * 256 * 32);
   Fp8BlockShape no_gate = ShapeOf({.mlp = true});
   no_gate.has_gate = false;
   EXPECT_EQ(Fp8WeightsOf(no_gate).elements, 256 * 2 * 704);
@@ -95,7 +107,7 @@ TEST(PlanRankMemory, Fp8TakesItsScratchAndItsCodesBesideBf16) {
     for (int kind = 0; kind <= static_cast<int>(MemoryKind::kTokens); ++kind) {
       const auto of = static_cast<MemoryKind>(kind);
       int64_t more = 0;
-      if (of == MemoryKind::kWorkspace) more = 3 * 64 * 704 + 64 + (keeps ? 0 : 256 * 704);
+      if (of == MemoryKind::kWorkspace) more = 5 * 64 * 704 + 64 + (keeps ? 0 : 2 * 256 * 704);
       if (of == MemoryKind::kWeights && keeps) more = 2 * (2 * weights + 64);  // of two blocks
       EXPECT_EQ(bytes(Precision::kFp8, of), bytes(Precision::kBf16, of) + more)
           << zero_stage << " " << WordOf(of);

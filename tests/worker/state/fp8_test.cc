@@ -193,7 +193,7 @@ TEST_F(Fp8, IsOfTheBlocksLinearLayersAlone) {
     return std::make_unique<CountingProducts>(inner, &narrow, &wide);
   });
   ASSERT_EQ(outcome.status(), absl::OkStatus());
-  constexpr int kMicrobatches = 4, kBlocks = 4, kLayers = 6, kProducts = 3;
+  constexpr int kMicrobatches = 4, kBlocks = 4, kLayers = 4, kProducts = 3;
   EXPECT_EQ(narrow, kMicrobatches * kBlocks * kLayers * kProducts);
   EXPECT_EQ(wide, kMicrobatches * kProducts);  // the head's
 }
@@ -210,11 +210,11 @@ class CountingCasts : public PassingDevice {
   std::atomic<int>* const casts_;
 };
 
-// Llama's q, k and v take one tensor, gate and up another, o and down their own.
+// Llama's q, k and v are one layer, gate and up another, o and down their own.
 TEST_F(Fp8, AnInputIsCastOnceForAllLayersThatTakeIt) {
   job_.model.family = ModelFamily::kLlama;
   job_.training.steps = 1;
-  constexpr int kInputs = 4, kLayers = 7, kBlocks = 4, kMicrobatches = 4;
+  constexpr int kInputs = 4, kLayers = 4, kBlocks = 4, kMicrobatches = 4;
   const struct {
     ScheduleKind schedule;
     int casts;  // of a block and a microbatch
@@ -338,7 +338,7 @@ TEST_F(Fp8, LayersOfOtherSizesAreInBf16OnAllRanks) {
   });
   ASSERT_EQ(outcome.status(), absl::OkStatus());
   EXPECT_EQ(outcome.allocated_bytes, outcome.planned_bytes);
-  EXPECT_EQ(narrow, 2 * 4 * 4 * 3 * 3);  // ranks, microbatches, blocks, layers of the mlp, products
+  EXPECT_EQ(narrow, 2 * 4 * 4 * 2 * 3);  // ranks, microbatches, blocks, gate_up and down, products
 
   job_.training.seq_len = 24;
   EXPECT_FALSE(Fp8LayersOf(job_.model, job_.batch(), Single(1)).any());

@@ -187,7 +187,7 @@ class CudaDevice final : public Device {
     Check(QueueToFp8(queue_, x, codes, transposed, scale), "ToFp8");
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
-    if (!failure_.Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
+    if (!failure_.Require(FitsFp8MatMul(a, b, beta, c), "Fp8MatMul", c)) return;
     failure_.Keep(gemm_->Run({.a = a.codes,
                               .b = b.codes,
                               .transpose_b = Transpose::kYes,
