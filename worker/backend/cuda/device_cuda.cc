@@ -78,11 +78,9 @@ class CudaDevice final : public Device {
     staging_ = std::make_unique<Staging>(queue_.stream);
     if (BackendStatus s = FromCuda(staging_->Open(), "allocating pinned memory"); !s.ok()) return s;
     if (BackendStatus s = attention_.Open(queue_, options); !s.ok()) return s;
-    return OpenGemm({.queue = queue_,
-                     .workspace = workspace_,
-                     .deterministic = options.deterministic,
-                     .fp8 = options.fp8},
-                    &gemm_);
+    return OpenGemm(
+        {queue_, workspace_, options.deterministic, options.fp8, options.fp8_fast_accumulation},
+        &gemm_);
   }
 
   const Queue& queue() const { return queue_; }
