@@ -236,6 +236,31 @@ double AttentionScratchBytes(const Question& question, const Layout& layout) {
                  /*threads=*/1));
 }
 
+Fp8BlockShape Fp8ShapeOf(const Question& question, const Layout& layout) {
+  const ModelShape& model = question.model;
+  const bool is_qkv_one =
+      DocumentBoundsOf(model, question.batch, layout, question.numerics).empty();
+  const int64_t key_heads = std::max<int64_t>(model.num_kv_heads / layout.tp, 1);
+  return {.layers = Fp8LayersOf(model, question.batch, layout),
+          .tokens = static_cast<int64_t>(LocalTokens(question, layout)),
+          .hidden = model.hidden_size,
+          .query = model.num_heads * model.head_dim / layout.tp,
+          .key = key_heads * model.head_dim,
+          .ffn = model.ffn_size / layout.tp,
+          .has_gate = model.is_gated(),
+          .is_qkv_one = is_qkv_one,
+          .is_gate_up_one = model.is_gated()};
+}
+
+// An arena keeps a step's codes of weights (plan/spec/fp8.h).
+double KeptCodesBytes(const Question& question, const Layout& layout, int stage) {
+  const bool is_fp8 = question.numerics.precision == Precision::kFp8;
+  if (!is_fp8 || !KeepsFp8Weights(layout)) return 0;
+  const Fp8Weights block = Fp8WeightsOf(Fp8ShapeOf(question, layout));
+  const int64_t blocks = StageBlockCount(layout, question.model.num_blocks, stage);
+  return static_cast<double>(blocks * (2 * block.elements + 4 * block.count));
+}
+
 // Scratch of an engine that frees nothing: gradients inside a block and the head's own tensors
 // (plan/memory/memory.cc lists the like), and token ids of the step.
 double ArenaWorkspace(const Question& question, const Layout& layout, int stage) {
@@ -262,10 +287,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   if (layout.cp > 1) bytes += 2 * element * tokens * layout.cp * (key + values);
   bytes += AttentionScratchBytes(question, layout);
   if (question.numerics.precision == Precision::kFp8) {
-    const auto whole_of = [](double elements) { return static_cast<int64_t>(elements); };
-    const Fp8Scratch scratch =
-        Fp8ScratchOf(Fp8LayersOf(model, question.batch, layout), whole_of(tokens),
-                     model.hidden_size, whole_of(query), whole_of(key), whole_of(ffn / tp));
+    const Fp8Scratch scratch = Fp8ScratchOf(Fp8ShapeOf(question, layout), KeepsFp8Weights(layout));
     bytes += static_cast<double>(scratch.input + 2 * scratch.gradient + scratch.weight);
   }
   const bool last = stage == layout.pp - 1;
@@ -365,7 +387,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
     // again, and the gradient of their output (plan/memory/memory.h).
     const ActivationSlots slots = ActivationSlotsOf(layout, question.model.num_blocks, stage);
     const auto passes = static_cast<double>(slots.pending);
-    held += passes * (static_cast<double>(slots.pending_blocks) * block.recomputed + boundary);
+    held += passes * (static_cast<double>(slots.blocks) * block.recomputed + boundary);
     transients = 0;
   }
   if (stage == layout.pp - 1) {
@@ -430,6 +452,7 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
   MemoryEstimate estimate;
   SetStates(states, estimate);
   if (habits.arena) {
+    estimate[MemoryTerm::kWeights] += Bytes(KeptCodesBytes(question, layout, stage));
     SetArenaActivations(question, layout, stage, facts, estimate);
   } else {
     const Moment fullest = FullestMoment(question, layout, stage, states, facts);

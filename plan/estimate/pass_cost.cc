@@ -266,44 +266,52 @@ struct CastSeconds {
   double forward_casts = 0, backward_casts = 0;
 };
 
-// Operands in 8 bits: each is read twice, for its largest magnitude and for its codes, which are
-// written (worker/state/fp8_linear.cc). An input is cast once for all layers that take it, an
-// output's gradient once for both products; that zb_h1, which splits them, casts it for each is
-// left out: the search prices a block once for all schedules.
+// An operand in 8 bits is read twice, for its largest magnitude and for its codes, which are
+// written once or both ways (worker/state/fp8_linear.cc), by so many kernels
+// (worker/backend/cuda/kernels/fp8.cu).
+constexpr double kCastKernels = 3;
+double CastOf(const Pass& pass, double elements, double ways) {
+  constexpr double kWide = 2, kCode = 1;
+  return StreamingSeconds(pass.machine, elements * (2 * kWide + ways * kCode));
+}
+
+// Inputs, and gradients of outputs; weights are CodesOfWeights. An input is cast once for all
+// layers that take it, an output's gradient once for both products; that zb_h1, which splits them,
+// casts it for each is left out: the search prices a block once for all schedules.
 CastSeconds CastsToFp8(const Pass& pass) {
   CastSeconds cast;
   const BlockShare& share = pass.share;
-  constexpr double kWide = 2, kCode = 1;
-  const auto seconds = [&](double elements, double codes) {
-    return StreamingSeconds(pass.machine, elements * (2 * kWide + codes * kCode));
-  };
   const auto take = [&](double in) {
-    const double input_s = seconds(pass.tokens * in, 1);
+    const double input_s = CastOf(pass, pass.tokens * in, 1);
     cast.forward_s += input_s;
     cast.backward_s += input_s;
     cast.weight_gradient_s += input_s;
     cast.forward_casts += 1;
     cast.backward_casts += 1;
   };
-  const auto give = [&](double count, double in, double out) {
-    cast.forward_s += count * seconds(in * out, 1);
-    cast.backward_s += count * (seconds(in * out, 1) + seconds(pass.tokens * out, 2));
-    cast.weight_gradient_s += count * seconds(pass.tokens * out, 1);
-    cast.forward_casts += count;
-    cast.backward_casts += 2 * count;
+  const auto give = [&](double out) {
+    cast.backward_s += CastOf(pass, pass.tokens * out, 2);
+    cast.weight_gradient_s += CastOf(pass, pass.tokens * out, 1);
+    cast.backward_casts += 1;
   };
   if (pass.fp8.query || pass.fp8.key) take(share.width);
-  if (pass.fp8.query) {
-    give(1, share.width, share.query);
-    take(share.query);
-    give(1, share.query, share.width);
+  if (pass.fp8.query && pass.fp8.key) {
+    give(share.query + 2 * share.key_value);
+  } else if (pass.fp8.query) {
+    give(share.query);
+  } else if (pass.fp8.key) {
+    give(share.key_value);
+    give(share.key_value);
   }
-  if (pass.fp8.key) give(2, share.width, share.key_value);
+  if (pass.fp8.query) {
+    take(share.query);
+    give(share.width);
+  }
   if (pass.fp8.mlp) {
     take(share.width);
-    give(pass.gated ? 2 : 1, share.width, share.inner);
+    give((pass.gated ? 2 : 1) * share.inner);
     take(share.inner);
-    give(1, share.inner, share.width);
+    give(share.width);
   }
   return cast;
 }
@@ -435,7 +443,6 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
                                            forward.total_s() - context.hidden.forward_s);
   forward[TimeTerm::kContextComm] = context.exposed.forward_s;
   forward[TimeTerm::kExpertComm] = expert_s;
-  constexpr double kCastKernels = 3;  // worker/backend/cuda/kernels/fp8.cu
   const double forward_ops = habits.forward_ops + forward_collectives * habits.collective_ops +
                              kCastKernels * cast.forward_casts;
 
@@ -465,6 +472,33 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
   AddOverhead(pass, backward_ops, backward);
   cost.weight_gradient_s = pass.sharing * (matmul.weight_gradient_s + cast.weight_gradient_s);
   return cost;
+}
+
+TermSeconds CodesOfWeights(const Question& question, const Layout& layout, Recompute recompute) {
+  TermSeconds terms;
+  if (question.numerics.precision != Precision::kFp8) return terms;
+  const Pass pass(question, layout);
+  const auto whole = [](double size) { return static_cast<int64_t>(size); };
+  const Fp8Weights weights = Fp8WeightsOf({.layers = pass.fp8,
+                                           .hidden = whole(pass.share.width),
+                                           .query = whole(pass.share.query),
+                                           .key = whole(pass.share.key_value),
+                                           .ffn = whole(pass.share.inner),
+                                           .has_gate = pass.gated,
+                                           .is_qkv_one = true,
+                                           .is_gate_up_one = true});
+  if (weights.count == 0) return terms;
+  const auto elements = static_cast<double>(weights.elements);
+  double casts = 1;
+  double seconds = CastOf(pass, elements, 2);
+  if (!KeepsFp8Weights(layout)) {
+    const double passes = recompute == Recompute::kFull ? 3 : 2;
+    casts = passes * static_cast<double>(layout.gradient_accumulation_steps);
+    seconds = casts * CastOf(pass, elements, 1);
+  }
+  terms[TimeTerm::kStreaming] = pass.sharing * seconds;
+  AddOverhead(pass, kCastKernels * casts * static_cast<double>(weights.count), terms);
+  return terms;
 }
 
 PassCost EmbeddingPass(const Question& question, const Layout& layout) {

@@ -35,6 +35,9 @@ PassCost BlockPass(const Question& question, const Layout& layout, Recompute rec
 // `compute`: of a layout that differs in sequence_parallel at most.
 PassCost BlockPass(const Question& question, const Layout& layout, Recompute recompute,
                    const BlockCompute& compute);
+// Returns what codes of a block's weights in 8 bits take in a step, which no pass has: they are
+// made once where they are kept (plan/spec/fp8.h), else before each product.
+TermSeconds CodesOfWeights(const Question& question, const Layout& layout, Recompute recompute);
 PassCost EmbeddingPass(const Question& question, const Layout& layout);
 PassCost HeadPass(const Question& question, const Layout& layout);
 

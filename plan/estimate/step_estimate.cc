@@ -193,6 +193,7 @@ StepPasses Sum(const Question& question, const Layout& layout, NetworkPasses& ne
     add(static_cast<double>(dense),
         network.DenseBlock(question, layout, layout.recompute_of(slowest)));
   }
+  passes.time += blocks * CodesOfWeights(question, layout, layout.recompute_of(slowest));
   if (slowest == 0) add(1, network.Embedding(question, layout));
   if (slowest == layout.pp - 1) add(1, network.Head(question, layout));
   const double busy_s = microbatches * CycleSeconds(stages.slowest_s());

@@ -98,6 +98,8 @@ constexpr JobKey kJobKeys[] = {
     {"training.reduce_dtype", kAdjustable, WEFT_FIELD(training.reduce_dtype),
      "{words}: of gradients on their way between data ranks", "", kAny,
      "mixed_precision_reduce communication_data_type"},
+    {"training.fp8_fast_accumulation", kAdjustable, WEFT_FIELD(training.fp8_fast_accumulation),
+     "GPUs may add up forward products of fp8 in fewer bits than fp32 has"},
     {"training.seed", kMathematics, WEFT_FIELD(training.seed), "initial weights and data order", "",
      kAny, "debug.seed general.seed"},
     {"training.max_consecutive_skipped_steps", kExecution,

@@ -153,6 +153,13 @@ void CheckTraining(const JobSpec& job, SpecIssues& issues) {
                              ", whose loss is not scaled"),
                 "mixed_precision fp16", issues);
   }
+  if (training.mixed_precision != Precision::kFp8) {
+    constexpr absl::string_view kAccumulation[] = {"training.fp8_fast_accumulation"};
+    CheckUnused(job, kAccumulation,
+                absl::StrCat("with training.mixed_precision ", WordOf(training.mixed_precision),
+                             ", which has no products of 8 bits"),
+                "mixed_precision fp8", issues);
+  }
 }
 
 // Keys that only one optimizer has.

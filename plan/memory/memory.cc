@@ -31,6 +31,7 @@ struct LocalSizes {
   int64_t whole_keys = 0;     // B * T * K_local * E: keys of whole sequences; 0 without cp
   int64_t score_scratch = 0;  // Device::Attention's
   Fp8Scratch fp8;             // of precision fp8
+  Fp8Weights fp8_weights;     // that are kept
   FusedLinears fused;
   ElementType type = ElementType::kFp32;  // of activations
 };
@@ -53,9 +54,8 @@ class List {
   void AddStatistic(MemoryKind kind, BufferScope scope, absl::string_view name, int64_t elements) {
     buffers_.push_back({kind, scope, name, elements, ElementType::kFp32});
   }
-  void AddCodes(absl::string_view name, int64_t elements) {
-    buffers_.push_back(
-        {MemoryKind::kWorkspace, BufferScope::kWork, name, elements, ElementType::kUint8});
+  void AddCodes(MemoryKind kind, BufferScope scope, absl::string_view name, int64_t elements) {
+    buffers_.push_back({kind, scope, name, elements, ElementType::kUint8});
   }
   void AddTotals(absl::string_view name, int64_t elements) {
     buffers_.push_back(
@@ -104,13 +104,21 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
-  Fp8Layers fp8;
-  if (numerics.precision == Precision::kFp8) {
-    fp8 = Fp8LayersOf(model, batch, layout);
-    sizes.fp8 = Fp8ScratchOf(fp8, sizes.rows, sizes.hidden, sizes.query, sizes.key, sizes.ffn);
-  }
+  const bool is_fp8 = numerics.precision == Precision::kFp8;
+  const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout) : Fp8Layers();
   const std::vector<int64_t> documents = DocumentBoundsOf(model, batch, layout, numerics);
   sizes.fused = FusedLinearsOf(dims.runs, fp8, !documents.empty());
+  const Fp8BlockShape block = {.layers = fp8,
+                               .tokens = sizes.rows,
+                               .hidden = sizes.hidden,
+                               .query = sizes.query,
+                               .key = sizes.key,
+                               .ffn = sizes.ffn,
+                               .has_gate = model.family == ModelFamily::kLlama,
+                               .is_qkv_one = sizes.fused.qkv,
+                               .is_gate_up_one = sizes.fused.gate_up};
+  sizes.fp8 = Fp8ScratchOf(block, KeepsFp8Weights(layout));
+  if (KeepsFp8Weights(layout)) sizes.fp8_weights = Fp8WeightsOf(block);
   const int64_t run_len = layout.cp > 1 ? batch.seq_len / (int64_t{2} * layout.cp) : batch.seq_len;
   sizes.score_scratch = AttentionScratchFloats(
       {.key_len = batch.seq_len,
@@ -258,14 +266,28 @@ void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) 
   add_statistic("scores", sizes.score_scratch);  // scratch of attention
   // One product's operands at a time are in 8 bits (plan/spec/fp8.h).
   if (sizes.fp8.scales > 0) {
-    list.AddCodes("fp8_input", sizes.fp8.input);
-    list.AddCodes("fp8_gradient", sizes.fp8.gradient);
-    list.AddCodes("fp8_gradient_transposed", sizes.fp8.gradient);
-    list.AddCodes("fp8_weight", sizes.fp8.weight);
+    const auto add_codes = [&](absl::string_view name, int64_t elements) {
+      list.AddCodes(MemoryKind::kWorkspace, BufferScope::kWork, name, elements);
+    };
+    add_codes("fp8_input", sizes.fp8.input);
+    add_codes("fp8_gradient", sizes.fp8.gradient);
+    add_codes("fp8_gradient_transposed", sizes.fp8.gradient);
+    if (sizes.fp8.weight > 0) add_codes("fp8_weight", sizes.fp8.weight);
     add_statistic("fp8_scales", sizes.fp8.scales);
   }
   // [T / cp, E] filled once (worker/model/rotary.h)
   if (sizes.rotary > 0) add_statistic("rotary", sizes.rotary);
+}
+
+// Adds the codes of a block's weights that are kept for a step: in the order of its layers.
+void AddBlockCodes(const Fp8Weights& weights, List& list) {
+  if (weights.count == 0) return;
+  const auto add = [&](absl::string_view name) {
+    list.AddCodes(MemoryKind::kWeights, BufferScope::kBlock, name, weights.elements);
+  };
+  add("fp8_weights");
+  add("fp8_weights_transposed");
+  list.AddStatistic(MemoryKind::kWeights, BufferScope::kBlock, "fp8_scales", weights.count);
 }
 
 // The last stage turns logits into their gradient within the forward action (Stage::Forward), so
@@ -306,6 +328,7 @@ absl::string_view ScopeFolder(BufferScope scope) {
     case BufferScope::kPendingBlock:
     case BufferScope::kPending:
     case BufferScope::kHead:
+    case BufferScope::kBlock:
       break;
   }
   CHECK(false);  // these have a number
@@ -326,13 +349,16 @@ void AddStepBuffers(absl::Span<const StepBuffer> step, const ActivationSlots& sl
     add_all(BufferScope::kSlot, absl::StrCat("slot", slot, "/"));
   }
   for (int64_t pass = 0; pass < slots.pending; ++pass) {
-    for (int64_t block = 0; block < slots.pending_blocks; ++block) {
+    for (int64_t block = 0; block < slots.blocks; ++block) {
       add_all(BufferScope::kPendingBlock, absl::StrCat("pending", pass, "/block", block, "/"));
     }
     add_all(BufferScope::kPending, absl::StrCat("pending", pass, "/"));
   }
   for (int64_t head = 0; head < slots.heads; ++head) {
     add_all(BufferScope::kHead, absl::StrCat("head", head, "/"));
+  }
+  for (int64_t block = 0; block < slots.blocks; ++block) {
+    add_all(BufferScope::kBlock, absl::StrCat("block", block, "/"));
   }
   for (const StepBuffer& buffer : step) {
     if (buffer.scope < BufferScope::kRecomputed) continue;
@@ -492,7 +518,7 @@ ActivationSlots ActivationSlotsOf(const Layout& layout, int64_t num_blocks, int 
   ActivationSlots slots;
   slots.slots = PeakLiveBlocks(layout, num_blocks, stage);
   slots.pending = PeakPendingMicrobatches(layout, stage);
-  slots.pending_blocks = StageBlockCount(layout, num_blocks, stage);
+  slots.blocks = StageBlockCount(layout, num_blocks, stage);
   // All schedules but GPipe run the last virtual stage's backward pass right after its forward.
   slots.heads = layout.pp_schedule == ScheduleKind::kGpipe ? layout.gradient_accumulation_steps : 1;
   return slots;
@@ -547,6 +573,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   if (!splits) {
     AddBlockActivations(model.family, sizes, recompute, BufferScope::kRecomputed, list);
   }
+  AddBlockCodes(sizes.fp8_weights, list);
   AddBlockWorkspace(model.family, sizes, list);
   if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks(batch.seq_len), list);
   if (!last || layout.virtual_stages > 1) {

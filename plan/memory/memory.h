@@ -161,10 +161,10 @@ StateBuffers FactoredBuffersOf(const FactoredTotals& totals, const Numerics& num
 // its blocks do not keep, made again by the first half for both, and for the gradient of its
 // output. A forward pass finds one free and works in its first block.
 struct ActivationSlots {
-  int64_t slots = 1;           // PeakLiveBlocks
-  int64_t pending = 0;         // PeakPendingMicrobatches
-  int64_t pending_blocks = 0;  // of each: all of the stage's
-  int64_t heads = 1;           // gradients that the head has made for backward passes to come
+  int64_t slots = 1;    // PeakLiveBlocks
+  int64_t pending = 0;  // PeakPendingMicrobatches
+  int64_t blocks = 0;   // of the stage: so many in each pending pass
+  int64_t heads = 1;    // gradients that the head has made for backward passes to come
 };
 
 // The planner counts these slots and the worker takes them. REQUIRES: CheckLayout holds.
@@ -197,6 +197,7 @@ enum class BufferScope {
   kPendingBlock,  // "pending<i>/block<j>/"
   kPending,       // "pending<i>/"
   kHead,          // "head<i>/"
+  kBlock,         // "block<i>/": of each of the stage's blocks
   kRecomputed,    // "work/recomputed/"; this and those that follow are there once
   kWork,          // "work/"
   kWorkOfHead,    // "work/head/"
@@ -216,8 +217,8 @@ struct StepBuffer {
 };
 
 // Returns what follows the model states in PlanRankMemory's list, in its order, for the rank at pp
-// and cp of `at`; but one slot, one pending pass with one block and one head stand for all of them:
-// sums need no names and no copies (plan/memory/stage_memory).
+// and cp of `at`; but one slot, one pending pass with one block, one block and one head stand for
+// all of them: sums need no names and no copies (plan/memory/stage_memory).
 std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
                                       const Layout& layout, const GridCoordinates& at,
                                       const Numerics& numerics, const LocalDims& dims);

@@ -5,6 +5,7 @@
 
 #include "absl/types/span.h"
 #include "plan/shards/buckets.h"
+#include "plan/spec/fp8.h"
 
 namespace weft {
 namespace {
@@ -76,7 +77,8 @@ StageMemoryTable::StageMemoryTable(const ModelShape& model, const BatchShape& ba
 StageMemoryTable::Key::Key(const Layout& layout, int of_stage)
     : properties(layout),
       stages(std::min(layout.pp, 3)),
-      stage(of_stage == layout.pp - 1 ? stages - 1 : std::min(of_stage, 1)) {
+      stage(of_stage == layout.pp - 1 ? stages - 1 : std::min(of_stage, 1)),
+      keeps_fp8_weights(KeepsFp8Weights(layout)) {
   properties.Set<&Layout::dp>(std::min(layout.dp, 2));
   if (layout.pp_schedule == ScheduleKind::kOneForwardOneBackward) {
     properties.Set<&Layout::pp_schedule>(ScheduleKind::kGpipe);
@@ -87,7 +89,7 @@ StageMemoryTable::Key::Key(const Layout& layout, int of_stage)
 }
 
 size_t StageMemoryTable::Hash::operator()(const Key& key) const {
-  return key.properties.Hash(key.stages * 4 + key.stage);
+  return key.properties.Hash((key.keeps_fp8_weights ? 16 : 0) + key.stages * 4 + key.stage);
 }
 
 size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
@@ -105,10 +107,10 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
   const ActivationSlots slots = ActivationSlotsOf(layout, model_.num_blocks, stage);
   MemoryBytes bytes =
       StatesOf(*parts.share, layout, StageBlockCount(layout, model_.num_blocks, stage)) +
-      parts.fixed + slots.slots * parts.slot + slots.heads * parts.head;
+      parts.fixed + slots.slots * parts.slot + slots.heads * parts.head +
+      slots.blocks * parts.block;
   if (slots.pending > 0) {
-    bytes =
-        bytes + slots.pending * (parts.pending_pass + slots.pending_blocks * parts.pending_block);
+    bytes = bytes + slots.pending * (parts.pending_pass + slots.blocks * parts.pending_block);
   }
   for (const int64_t elements : parts.token_elements) {
     Add(MemoryKind::kTokens,
@@ -118,9 +120,10 @@ MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
 }
 
 StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
-  const Sample sample = SampleOf(key);
+  Sample sample = SampleOf(key);
   Parts parts;
   parts.share = &ShareOf(key, sample);
+  if (!key.keeps_fp8_weights) sample.layout.zero_stage = 3;
   for (const StepBuffer& buffer : StepBuffersOf(sample.model, sample.batch, sample.layout,
                                                 {.pp = key.stage}, numerics_, parts.share->dims)) {
     switch (buffer.scope) {
@@ -138,6 +141,9 @@ StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
         break;
       case BufferScope::kHead:
         Add(buffer, parts.head);
+        break;
+      case BufferScope::kBlock:
+        Add(buffer, parts.block);
         break;
       case BufferScope::kRecomputed:
       case BufferScope::kWork:

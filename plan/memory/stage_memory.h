@@ -53,8 +53,9 @@ class StageMemoryTable {
               &Layout::virtual_stages, &Layout::gradient_accumulation_steps,
               &Layout::offload_optimizer>
         properties;
-    int stages;  // min(pp, 3): all inner stages are alike
-    int stage;   // 0 first, stages - 1 last
+    int stages;              // min(pp, 3): all inner stages are alike
+    int stage;               // 0 first, stages - 1 last
+    bool keeps_fp8_weights;  // of zero_stage, all that this memory depends on
     friend bool operator==(const Key&, const Key&) = default;
   };
   // The stage's largest rank holds a share of the model. Only the key's stage and tp decide which.
@@ -71,10 +72,11 @@ class StageMemoryTable {
     std::vector<int64_t> end_elements;            // of the buckets of embedding and head
     FactoredTotals block_factored, end_factored;  // of a block; of both ends
   };
-  // bytes = fixed + slot * slots + pending * (pending_block * their blocks + pending_pass) + head *
-  // heads, and tokens, and the model states of all buckets, which depend on how ZeRO cuts them.
+  // bytes = fixed + slot * slots + pending * (pending_block * blocks + pending_pass) + head * heads
+  // + block * blocks, and tokens, and the model states of all buckets, which depend on how ZeRO
+  // cuts them.
   struct Parts {
-    MemoryBytes fixed, slot, pending_block, pending_pass, head;
+    MemoryBytes fixed, slot, pending_block, pending_pass, head, block;
     std::vector<int64_t> token_elements;  // of each token buffer, per microbatch
     const Share* share = nullptr;         // in shares_
   };

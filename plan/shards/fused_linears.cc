@@ -52,8 +52,8 @@ FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets) {
 
 FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
                             bool asks_cudnn_of_documents) {
-  return {.qkv = runs.qkv && !fp8.query && !fp8.key && !asks_cudnn_of_documents,
-          .gate_up = runs.gate_up && !fp8.mlp};
+  return {.qkv = runs.qkv && fp8.query == fp8.key && !asks_cudnn_of_documents,
+          .gate_up = runs.gate_up};
 }
 
 }  // namespace weft

@@ -21,10 +21,12 @@ struct FusedLinears {
 // of them with optimizer states of 8 bits.
 FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets);
 
-// Returns the layers of `runs` that are fused. A product in 8 bits has one scale for each weight,
-// and one scale for several would change what is computed: such layers stay apart. So do q, k and v
-// where cuDNN is asked about packed documents: it places the gradients of heads that share keys by
-// where those of the keys lie, so that columns of a wider matrix would take as much more memory.
+// Returns the layers of `runs` that are fused. In 8 bits their weights then have one scale, and so
+// have the gradients of their outputs: a scale for each would lie within the sum that makes the
+// gradient of the input, where no product takes one. q, k and v stay apart where not all of them
+// are in 8 bits, and where cuDNN is asked about packed documents: it places the gradients of heads
+// that share keys by where those of the keys lie, so that columns of a wider matrix would take as
+// much more memory.
 FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
                             bool asks_cudnn_of_documents);
 

@@ -53,6 +53,8 @@ struct TrainingSpec {
   uint64_t seed = 42;
   Precision mixed_precision = Precision::kFp32;
   ReduceDtype reduce_dtype = ReduceDtype::kFp32;  // of sums of gradients over the data group
+  // Forward products of 8 bits may add up in what tensor cores have, of fewer bits than fp32.
+  bool fp8_fast_accumulation = false;
   // Steps in a row whose loss or gradient norm is not finite, and whose update is therefore
   // skipped, before training ends. 1: the first one ends it.
   int64_t max_consecutive_skipped_steps = 5;

@@ -12,10 +12,12 @@ namespace {
 constexpr std::array<unsigned char, 2> kPaint = {0xc1, 0x7f};
 constexpr unsigned char kGap = 0xa5;
 
-// Model states start as zeros, and gradients are cleared and reduced with the gaps between them.
+// Model states start as zeros, and gradients are cleared and reduced with the gaps between them. A
+// block's codes of weights are made before they are read.
 bool IsPainted(const BufferSpec& spec) {
-  return spec.kind != MemoryKind::kWeights && spec.kind != MemoryKind::kMasterWeights &&
-         spec.kind != MemoryKind::kGradients && spec.kind != MemoryKind::kOptimizer;
+  return absl::StartsWith(spec.name, "block") ||
+         (spec.kind != MemoryKind::kWeights && spec.kind != MemoryKind::kMasterWeights &&
+          spec.kind != MemoryKind::kGradients && spec.kind != MemoryKind::kOptimizer);
 }
 
 bool DiesWithItsAction(const BufferSpec& spec) {

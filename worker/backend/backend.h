@@ -15,7 +15,7 @@ namespace weft {
 
 // Raised with every change of this header, device.h, adafactor_steps.h or comm.h; updates.h counts
 // its own changes.
-inline constexpr int kBackendAbiVersion = 31 + kUpdatesVersion;
+inline constexpr int kBackendAbiVersion = 32 + kUpdatesVersion;
 
 // Says by what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
@@ -34,6 +34,8 @@ struct DeviceOptions {
   AttentionKind attention = AttentionKind::kAuto;
   bool replays = false;  // CUDA: what Replay is given is kept as graphs
   bool fp8 = false;      // Fp8MatMul will be called: a device that has none is refused
+  // CUDA: products of e4m3 alone, those of forward passes, add up in the tensor cores' own sums.
+  bool fp8_fast_accumulation = false;
 };
 
 // Carries a few bytes from rank to rank before these have a communicator: the ids and addresses

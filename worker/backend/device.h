@@ -215,9 +215,9 @@ class Device {
   // one type; the other has no data. The scale [1, 1] is Fp8Scale of the largest finite magnitude
   // of x; what is not finite becomes not-a-number.
   virtual void ToFp8(View x, View codes, View transposed, View scale) = 0;
-  // c [m, n] = beta * c + a b^T, a [m, k], b [n, k], not both kE5m2: the codes' numbers are
-  // multiplied and added up in f32, then scaled. c is bf16 or f32; beta is 0 or 1. Fails where the
-  // device has no such products (CUDA below compute capability 8.9).
+  // c [m, n] = beta * c + a b^T, a [m, k], b [n, k], not both kE5m2: the codes' products add up in
+  // f32 (but see DeviceOptions), then are scaled. c is bf16 or f32, with gaps where MatMul's may
+  // have some; beta is 0 or 1. Fails where the device has none (CUDA below capability 8.9).
   virtual void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) = 0;
 
   virtual void Zero(View x) = 0;

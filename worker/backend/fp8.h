@@ -120,12 +120,12 @@ inline bool FitsToFp8(View x, View codes, View transposed, View scale) {
 }
 
 // The same of Device::Fp8MatMul.
-inline bool FitsFp8MatMul(const Fp8View& a, const Fp8View& b, View c) {
+inline bool FitsFp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) {
   const bool both_wide = a.codes.dtype == DType::kE5m2 && b.codes.dtype == DType::kE5m2;
   return IsFp8(a.codes) && IsFp8(b.codes) && a.codes.cols == b.codes.cols && !both_wide &&
          IsVector(a.scale, 1) && IsVector(b.scale, 1) && c.rows == a.codes.rows &&
          c.cols == b.codes.rows && (c.dtype == DType::kBf16 || c.dtype == DType::kF32) &&
-         c.data != nullptr && c.is_contiguous() &&
+         c.data != nullptr && c.stride() >= c.cols && (beta == 0 || c.is_contiguous()) &&
          std::max({c.rows, c.cols, a.codes.cols}) <= INT_MAX;
 }
 

@@ -1,5 +1,6 @@
 #include "worker/model/block.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,7 @@ namespace weft {
 
 Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
              const Parameters& parameters, const FusedLinears& fused, Recompute recompute,
-             Fp8Linear* fp8, TokenCut& tokens, Device& device, RankGroups& groups)
+             Fp8Linear* fp8, Fp8Codes* codes, TokenCut& tokens, Device& device, RankGroups& groups)
     : device_(device),
       groups_(groups),
       tokens_(tokens),
@@ -42,11 +43,41 @@ Block::Block(const ModelShape& model, int64_t block, const AttentionShape& atten
   if (fused.gate_up) {
     gate_up_ = parameters.GetFusedLinear({prefix + "mlp.gate", prefix + "mlp.up"});
   }
-  if (fp8 == nullptr) return;
-  if (fp8->layers().query) q_.fp8 = o_.fp8 = fp8;
-  if (fp8->layers().key) k_.fp8 = v_.fp8 = fp8;
-  if (fp8->layers().mlp) up_.fp8 = down_.fp8 = fp8;
-  if (fp8->layers().mlp && gate_) gate_->fp8 = fp8;
+  if (fp8 != nullptr) UseFp8(*fp8, codes);
+}
+
+void Block::UseFp8(Fp8Linear& fp8, Fp8Codes* codes) {
+  fp8_ = &fp8;
+  const auto use = [&](Linear& linear) {
+    linear.fp8 = &fp8;
+    linear.fp8_weight.wide = linear.weight;
+    if (codes == nullptr) return;
+    linear.fp8_weight = codes->Take(linear.weight);
+    kept_.push_back(linear.fp8_weight);
+  };
+  const Fp8Layers& layers = fp8.layers();
+  if (qkv_ && layers.query) {
+    use(*qkv_);
+  } else {
+    if (layers.query) use(q_);
+    for (Linear* const linear : {&k_, &v_}) {
+      if (layers.key) use(*linear);
+    }
+  }
+  if (layers.query) use(o_);
+  if (gate_up_ && layers.mlp) {
+    use(*gate_up_);
+  } else {
+    if (gate_ && layers.mlp) use(*gate_);
+    if (layers.mlp) use(up_);
+  }
+  if (layers.mlp) use(down_);
+  CHECK(codes == nullptr || codes->is_used_up());
+}
+
+void Block::RenewCodes() {
+  if (!std::exchange(are_codes_old_, false)) return;
+  for (const Fp8Weight& weight : kept_) fp8_->Renew(weight);
 }
 
 BlockActivations BlockActivations::With(const BlockActivations& rest) const {

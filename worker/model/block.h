@@ -84,10 +84,10 @@ struct BlockWorkspace {
 class Block {
  public:
   // Borrows `fp8` (null: all products are in the type of the weights), `tokens`, `device` and
-  // `groups`.
+  // `groups`. `codes`: in which codes of weights are kept for a step; null: they are not.
   Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
         const Parameters& parameters, const FusedLinears& fused, Recompute recompute,
-        Fp8Linear* fp8, TokenCut& tokens, Device& device, RankGroups& groups);
+        Fp8Linear* fp8, Fp8Codes* codes, TokenCut& tokens, Device& device, RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
 
@@ -102,6 +102,11 @@ class Block {
   // `documents`: AttentionShape's.
   const char* PrepareAttention(const BlockWorkspace& work, bool masks_documents,
                                int64_t documents) const;
+
+  // Codes that are kept of weights do not follow these until they are renewed: the first call after
+  // OutdateCodes makes them anew, others do nothing.
+  void OutdateCodes() { are_codes_old_ = true; }
+  void RenewCodes();
 
   // Reads saved.x [R, D], fills the rest of `saved`, writes the block's output to `out` [R, D].
   absl::Status Forward(const BlockActivations& saved, const BlockWorkspace& work, View out);
@@ -124,6 +129,7 @@ class Block {
     View k, v;  // [B*T, K*E]
   };
 
+  void UseFp8(Fp8Linear& fp8, Fp8Codes* codes);
   AttentionShape AttentionOf(int64_t documents) const;
   // Layers with their outputs, or the gradients of these; as one where they are fused.
   std::vector<LinearOutput> WithLayers(const QkvViews& views) const;
@@ -161,6 +167,9 @@ class Block {
   Linear q_, k_, v_, o_, up_, down_;
   std::optional<Linear> gate_;           // SwiGLU
   std::optional<Linear> qkv_, gate_up_;  // where they are fused
+  Fp8Linear* fp8_ = nullptr;
+  std::vector<Fp8Weight> kept_;  // of which codes are kept
+  bool are_codes_old_ = false;
 };
 
 }  // namespace weft

@@ -24,7 +24,10 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
       token_share_(1.0 / static_cast<double>(batch.global_batch_size * batch.seq_len)),
       document_bounds_(DocumentBoundsOf(model, batch, layout_, numerics)),
       documents_(static_cast<size_t>(layout_.gradient_accumulation_steps)) {
-  if (numerics.precision == Precision::kFp8) MakeFp8(model, batch, parameters, arena);
+  const bool is_fp8 = numerics.precision == Precision::kFp8;
+  const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout_) : Fp8Layers();
+  fused_ = FusedLinearsOf(parameters.runs(), fp8, !document_bounds_.empty());
+  MakeFp8(model, fp8, parameters, arena);
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
@@ -65,23 +68,34 @@ std::string Stage::PrepareAttention() const {
 }
 
 // Takes the shapes of the first of the stage's blocks, as PlanRankMemory does: all have the same.
-void Stage::MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+void Stage::MakeFp8(const ModelShape& model, const Fp8Layers& layers, const Parameters& parameters,
                     Arena& arena) {
-  const Fp8Layers layers = Fp8LayersOf(model, batch, layout_);
   if (!layers.any()) return;
-  const int64_t block = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, 0).begin;
+  const int64_t first = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, 0).begin;
   const auto outputs = [&](absl::string_view layer) {
-    return parameters.Get(absl::StrCat("blocks.", block, ".", layer, ".weight")).weight.rows;
+    return parameters.Get(absl::StrCat("blocks.", first, ".", layer, ".weight")).weight.rows;
   };
-  const Fp8Scratch scratch = Fp8ScratchOf(layers, rows_, model.hidden_size, outputs("attn.q"),
-                                          outputs("attn.k"), outputs("mlp.up"));
-  fp8_.emplace(layers, scratch, arena, device_);
+  const Fp8BlockShape block = {.layers = layers,
+                               .tokens = rows_,
+                               .hidden = model.hidden_size,
+                               .query = outputs("attn.q"),
+                               .key = outputs("attn.k"),
+                               .ffn = outputs("mlp.up"),
+                               .has_gate = model.family == ModelFamily::kLlama,
+                               .is_qkv_one = fused_.qkv,
+                               .is_gate_up_one = fused_.gate_up};
+  const bool keeps_weights = KeepsFp8Weights(layout_);
+  fp8_.emplace(layers, Fp8ScratchOf(block, keeps_weights), arena, device_);
+  if (!keeps_weights) return;
+  const int64_t blocks = StageBlockCount(layout_, model.num_blocks, groups_.at().pp);
+  for (int64_t i = 0; i < blocks; ++i) {
+    codes_.emplace_back(Fp8WeightsOf(block), absl::StrCat("block", i), arena);
+  }
 }
 
 void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                        const Parameters& parameters) {
-  const FusedLinears fused = FusedLinearsOf(parameters.runs(), fp8_ ? fp8_->layers() : Fp8Layers(),
-                                            !document_bounds_.empty());
+  size_t next_block = 0;  // of the stage
   for (int chunk = 0; chunk < layout_.virtual_stages; ++chunk) {
     const BlockRange range = ChunkBlocks(layout_, model.num_blocks, groups_.at().pp, chunk);
     const auto heads = [&](absl::string_view part) {
@@ -99,9 +113,11 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
     std::copy(held.pieces.begin(), held.pieces.end(), attention.piece);
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
-      blocks.emplace_back(model, block, attention, parameters, fused,
-                          layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr, tokens_,
-                          device_, groups_);
+      blocks.emplace_back(model, block, attention, parameters, fused_,
+                          layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr,
+                          codes_.empty() ? nullptr : &codes_[next_block], tokens_, device_,
+                          groups_);
+      ++next_block;
     }
   }
 }
@@ -122,7 +138,7 @@ void Stage::MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& aren
     const std::string prefix = absl::StrCat("pending", pass);
     Pending& pending = pendings_.emplace_back();
     pending.dy = arena.Get(prefix + "/dy", tokens_.part_rows(), hidden);
-    for (int64_t block = 0; block < counts.pending_blocks; ++block) {
+    for (int64_t block = 0; block < counts.blocks; ++block) {
       pending.blocks.push_back(any.GetActivations(Block::Share::kMadeAgain,
                                                   absl::StrCat(prefix, "/block", block), arena));
     }
@@ -149,7 +165,20 @@ void Stage::Begin(Pass pass, const StepTokens& tokens) {
   copy(tokens.first_visible, first_visible_);
   if (!document_bounds_.empty()) CountDocuments(tokens.first_visible);
   pass_ = pass;
-  if (fp8_) fp8_->SetOn(pass == Pass::kTraining);
+  if (!fp8_) return;
+  fp8_->SetOn(pass == Pass::kTraining);
+  if (pass == Pass::kTraining) OutdateCodes();
+}
+
+// Codes of weights that are still being gathered are made where their first pass waits for them;
+// all others here, outside of stretches, and before what a stage waits for first.
+void Stage::OutdateCodes() {
+  for (std::vector<Block>& chunk : chunks_) {
+    for (Block& block : chunk) {
+      block.OutdateCodes();
+      if (!zero_.IsGathering(block.bucket())) block.RenewCodes();
+    }
+  }
 }
 
 // REQUIRES: cp is 1, as where there are bounds: all of a sequence's positions follow each other.
@@ -229,6 +258,7 @@ absl::Status Stage::Forward(const Action& action) {
     for (size_t i = 0; i < blocks.size(); ++i) {
       const View out = i + 1 < blocks.size() ? slots[i + 1]->x : output;
       RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
+      if (waits) blocks[i].RenewCodes();
       const auto block = [&] { return blocks[i].Forward(slots[i]->With(scratch), work_, out); };
       RETURN_IF_ERROR(waits ? QueueStretch(action, {&scratch, output.data, &blocks[i]}, block)
                             : block());

@@ -92,7 +92,7 @@ class Stage {
   template <typename T>
   using Free = std::priority_queue<T*, std::vector<T*>, std::greater<>>;
 
-  void MakeFp8(const ModelShape& model, const BatchShape& batch, const Parameters& parameters,
+  void MakeFp8(const ModelShape& model, const Fp8Layers& layers, const Parameters& parameters,
                Arena& arena);
   void MakeChunks(const ModelShape& model, const BatchShape& batch, const Parameters& parameters);
   void MakeSlots(const ActivationSlots& counts, int64_t hidden, Arena& arena);
@@ -111,6 +111,8 @@ class Stage {
   void FreeSlots(const Action& action);
   const BlockActivations& ForwardScratch() const;
   View HeadGradient(const Action& action);
+  // Weights have changed since their codes were made.
+  void OutdateCodes();
   // Sets each microbatch's bound of documents from `first_visible` of a step's tokens.
   void CountDocuments(absl::Span<const int32_t> first_visible);
   View MicrobatchOf(View step_tokens, int microbatch) const;  // no data if there is none
@@ -137,7 +139,9 @@ class Stage {
   TokenCut tokens_;           // of them, R are on this rank
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
+  FusedLinears fused_;
   std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
+  std::vector<Fp8Codes> codes_;             // by block of the stage; empty: not kept
   std::vector<std::vector<Block>> chunks_;  // by chunk
   std::vector<BlockActivations> slots_;
   Free<const BlockActivations> free_slots_;

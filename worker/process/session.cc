@@ -370,7 +370,8 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
                              .deterministic = job.deterministic,
                              .attention = attention,
                              .replays = replays,
-                             .fp8 = job.training.mixed_precision == Precision::kFp8};
+                             .fp8 = job.training.mixed_precision == Precision::kFp8,
+                             .fp8_fast_accumulation = job.training.fp8_fast_accumulation};
   RETURN_IF_ERROR(ToStatus(opened.api->open_device(&device, &opened.device)));
   const std::string rendezvous = Rendezvous(options);
   LinkRelay relay(link);

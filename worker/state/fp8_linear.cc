@@ -1,5 +1,6 @@
 #include "worker/state/fp8_linear.h"
 
+#include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -10,6 +11,28 @@ constexpr DType kGradientType = DType::kE5m2;
 
 }  // namespace
 
+Fp8Codes::Fp8Codes(const Fp8Weights& weights, absl::string_view folder, Arena& arena) {
+  const auto get = [&](absl::string_view name, int64_t rows, int64_t cols) {
+    return arena.Get(absl::StrCat(folder, "/", name), rows, cols);
+  };
+  codes_ = get("fp8_weights", 1, weights.elements);
+  transposed_ = get("fp8_weights_transposed", 1, weights.elements);
+  scales_ = get("fp8_scales", weights.count, 1);
+}
+
+Fp8Weight Fp8Codes::Take(View weight) {
+  CHECK(next_ + weight.elements() <= codes_.cols && next_scale_ < scales_.rows);
+  const auto take = [&](View from, int64_t rows, int64_t cols) -> View {
+    return {from.ColRange(next_, rows * cols).data, rows, cols, kForwardType};
+  };
+  const Fp8Weight kept = {.wide = weight,
+                          .codes = take(codes_, weight.rows, weight.cols),
+                          .transposed = take(transposed_, weight.cols, weight.rows),
+                          .scale = scales_.RowRange(next_scale_++, 1)};
+  next_ += weight.elements();
+  return kept;
+}
+
 Fp8Linear::Fp8Linear(const Fp8Layers& layers, const Fp8Scratch& scratch, Arena& arena,
                      Device& device)
     : device_(device), layers_(layers) {
@@ -17,11 +40,16 @@ Fp8Linear::Fp8Linear(const Fp8Layers& layers, const Fp8Scratch& scratch, Arena& 
   input_ = arena.Get("work/fp8_input", 1, scratch.input);
   gradient_ = arena.Get("work/fp8_gradient", 1, scratch.gradient);
   gradient_transposed_ = arena.Get("work/fp8_gradient_transposed", 1, scratch.gradient);
-  weight_ = arena.Get("work/fp8_weight", 1, scratch.weight);
+  if (scratch.weight > 0) weight_ = arena.Get("work/fp8_weight", 1, scratch.weight);
   const View scales = arena.Get("work/fp8_scales", scratch.scales, 1);
   input_scale_ = scales.RowRange(0, 1);
   gradient_scale_ = scales.RowRange(1, 1);
-  weight_scale_ = scales.RowRange(2, 1);
+  if (scratch.weight > 0) weight_scale_ = scales.RowRange(2, 1);
+}
+
+void Fp8Linear::Renew(const Fp8Weight& weight) {
+  CHECK(weight.is_kept());
+  device_.ToFp8(weight.wide, weight.codes, weight.transposed, weight.scale);
 }
 
 Fp8View Fp8Linear::Cast(View x) {
@@ -36,13 +64,15 @@ Fp8View Fp8Linear::CastTransposed(View x) {
   return input;
 }
 
-void Fp8Linear::Forward(View weight, const Fp8View& x, View y) {
-  const Fp8View by = {CodesIn(weight_, weight.rows, weight.cols, kForwardType), weight_scale_};
-  device_.ToFp8(weight, by.codes, View(), by.scale);
+void Fp8Linear::Forward(const Fp8Weight& weight, const Fp8View& x, View y) {
+  if (weight.is_kept()) return device_.Fp8MatMul(x, {weight.codes, weight.scale}, 0, y);
+  const Fp8View by = {CodesIn(weight_, weight.wide.rows, weight.wide.cols, kForwardType),
+                      weight_scale_};
+  device_.ToFp8(weight.wide, by.codes, View(), by.scale);
   device_.Fp8MatMul(x, by, 0, y);
 }
 
-void Fp8Linear::BackwardInput(View weight, View dy, float beta, View dx) {
+void Fp8Linear::BackwardInput(const Fp8Weight& weight, View dy, float beta, View dx) {
   const Fp8View gradient = {CodesIn(gradient_, dy.rows, dy.cols, kGradientType), gradient_scale_};
   device_.ToFp8(dy, gradient.codes, View(), gradient.scale);
   MultiplyInput(weight, gradient, beta, dx);
@@ -55,8 +85,8 @@ void Fp8Linear::BackwardWeight(View dy, const Fp8View& x_transposed, View weight
   device_.Fp8MatMul(transposed, x_transposed, 1, weight_gradient);
 }
 
-void Fp8Linear::Backward(View weight, View dy, const Fp8View& x_transposed, float beta, View dx,
-                         View weight_gradient) {
+void Fp8Linear::Backward(const Fp8Weight& weight, View dy, const Fp8View& x_transposed, float beta,
+                         View dx, View weight_gradient) {
   const Fp8View gradient = {CodesIn(gradient_, dy.rows, dy.cols, kGradientType), gradient_scale_};
   const Fp8View transposed = {CodesIn(gradient_transposed_, dy.cols, dy.rows, kGradientType),
                               gradient_scale_};
@@ -66,9 +96,11 @@ void Fp8Linear::Backward(View weight, View dy, const Fp8View& x_transposed, floa
 }
 
 // Operands run along what is summed over: dy along the outputs, so the weight is transposed.
-void Fp8Linear::MultiplyInput(View weight, const Fp8View& dy, float beta, View dx) {
-  const Fp8View by = {CodesIn(weight_, weight.cols, weight.rows, kForwardType), weight_scale_};
-  device_.ToFp8(weight, View(), by.codes, by.scale);
+void Fp8Linear::MultiplyInput(const Fp8Weight& weight, const Fp8View& dy, float beta, View dx) {
+  if (weight.is_kept()) return device_.Fp8MatMul(dy, {weight.transposed, weight.scale}, beta, dx);
+  const Fp8View by = {CodesIn(weight_, weight.wide.cols, weight.wide.rows, kForwardType),
+                      weight_scale_};
+  device_.ToFp8(weight.wide, View(), by.codes, by.scale);
   device_.Fp8MatMul(dy, by, beta, dx);
 }
 

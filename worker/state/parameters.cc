@@ -204,7 +204,7 @@ Fp8Linear* Fp8Of(absl::Span<const LinearOutput> layers) {
 void ForwardOne(const Linear& linear, View x, const Fp8View& codes, View residual, View y,
                 Device& device) {
   if (!linear.is_fp8()) return device.Linear(x, linear.weight, linear.bias, residual, y);
-  linear.fp8->Forward(linear.weight, codes, y);
+  linear.fp8->Forward(linear.fp8_weight, codes, y);
   if (linear.bias.data != nullptr) device.AddBias(linear.bias, y);
   if (residual.data != nullptr) device.Add(residual, y);
 }
@@ -235,7 +235,7 @@ void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& dev
 }
 
 void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
-  if (linear.is_fp8()) return linear.fp8->Forward(linear.weight, linear.fp8->Cast(x), y);
+  if (linear.is_fp8()) return linear.fp8->Forward(linear.fp8_weight, linear.fp8->Cast(x), y);
   device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
 }
 
@@ -243,7 +243,7 @@ void BackwardLinearInputs(absl::Span<const LinearOutput> gradients, View dx, Dev
   float beta = 0;
   for (const auto& [linear, dy] : gradients) {
     if (linear.is_fp8()) {
-      linear.fp8->BackwardInput(linear.weight, dy, beta, dx);
+      linear.fp8->BackwardInput(linear.fp8_weight, dy, beta, dx);
     } else {
       device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);
     }
@@ -271,7 +271,7 @@ void BackwardLinears(absl::Span<const LinearOutput> gradients, View x, View dx, 
   for (const auto& [linear, dy] : gradients) {
     if (linear.is_fp8()) {
       if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
-      linear.fp8->Backward(linear.weight, dy, x_transposed, beta, dx, linear.weight_gradient);
+      linear.fp8->Backward(linear.fp8_weight, dy, x_transposed, beta, dx, linear.weight_gradient);
     } else {
       device.LinearGradient(dy, x, linear.weight_gradient, linear.bias_gradient);
       device.MatMul(dy, Transpose::kNo, linear.weight, Transpose::kNo, beta, dx);

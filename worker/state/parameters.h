@@ -80,7 +80,8 @@ struct BucketViews {
 struct Linear {
   View weight, bias;
   View weight_gradient, bias_gradient;
-  Fp8Linear* fp8 = nullptr;  // by which its products are computed while it is on
+  Fp8Linear* fp8 = nullptr;   // by which its products are computed while it is on
+  Fp8Weight fp8_weight = {};  // as these take it
 
   bool is_fp8() const { return fp8 != nullptr && fp8->is_on(); }
 };

@@ -30,6 +30,7 @@ struct FakeCublasProduct {
   int64_t aux_ld = 0;
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
+  int8_t fast_accumulation = 0;
 
   bool has_epilogue() const { return epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
   bool has_bias() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
@@ -65,6 +66,7 @@ struct Library {
   std::vector<int> runs = std::vector<int>(3);
   std::map<cublasLtEpilogue_t, int> runs_by_epilogue;
   int runs_that_add_another = 0;
+  int fast_runs = 0;
 };
 
 Library& TheLibrary() {
@@ -80,6 +82,7 @@ void SetAlgorithms(std::vector<FakeAlgorithm> algorithms) {
   library.runs.assign(algorithms.size(), 0);
   library.runs_by_epilogue.clear();
   library.runs_that_add_another = 0;
+  library.fast_runs = 0;
   library.algorithms = std::move(algorithms);
 }
 void ResetAlgorithms() {
@@ -94,6 +97,11 @@ int RunsWith(cublasLtEpilogue_t epilogue) {
   Library& library = TheLibrary();
   const std::lock_guard<std::mutex> lock(library.mutex);
   return library.runs_by_epilogue[epilogue];
+}
+int FastRuns() {
+  Library& library = TheLibrary();
+  const std::lock_guard<std::mutex> lock(library.mutex);
+  return library.fast_runs;
 }
 int RunsThatAddAnother() {
   Library& library = TheLibrary();
@@ -222,9 +230,9 @@ uint64_t DigestOf(const FakeCublasProduct& product, const FakeCublasLayout& a,
                   const FakeCublasLayout& b, const FakeCublasLayout& d) {
   uint64_t digest = 14695981039346656037U;
   const int64_t depth = product.operation_a == CUBLAS_OP_N ? a.cols : a.rows;
-  for (const int64_t value :
-       {int64_t{product.operation_a}, int64_t{product.operation_b}, int64_t{product.epilogue},
-        int64_t{a.type}, int64_t{b.type}, int64_t{d.type}, d.rows, depth}) {
+  for (const int64_t value : {int64_t{product.operation_a}, int64_t{product.operation_b},
+                              int64_t{product.epilogue}, int64_t{product.fast_accumulation},
+                              int64_t{a.type}, int64_t{b.type}, int64_t{d.type}, d.rows, depth}) {
     digest = (digest ^ static_cast<uint64_t>(value)) * 1099511628211U;
   }
   return digest;
@@ -246,6 +254,7 @@ FakeAlgorithm Begin(cublasLtHandle_t handle, const FakeCublasProduct& product, b
   ++library.runs[i];
   ++library.runs_by_epilogue[product.epilogue];
   library.runs_that_add_another += adds_another ? 1 : 0;
+  library.fast_runs += product.fast_accumulation != 0 ? 1 : 0;
   double ms = handle->is_odd && algorithm.odd_run_ms > 0 ? algorithm.odd_run_ms : algorithm.run_ms;
   if (product.has_epilogue() && algorithm.epilogue_ms > 0) ms = algorithm.epilogue_ms;
   if (product.has_aux() && algorithm.gelu_ms > 0) ms = algorithm.gelu_ms;
@@ -364,6 +373,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
       return set(product->scale_a);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
       return set(product->scale_b);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+      return set(product->fast_accumulation);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }

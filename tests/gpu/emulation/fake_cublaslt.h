@@ -34,5 +34,7 @@ std::vector<int> RunsOfAlgorithms();
 // one they write.
 int RunsWith(cublasLtEpilogue_t epilogue);
 int RunsThatAddAnother();
+// Counts those of 8-bit floats with CUBLASLT_MATMUL_DESC_FAST_ACCUM.
+int FastRuns();
 
 }  // namespace weft::emulation

@@ -14,6 +14,7 @@ namespace {
 struct ProductsOfStep {
   int plain = 0, bias = 0, gelu = 0, gelu_gradient = 0, bias_gradient = 0;
   int that_add_a_residual = 0;
+  int fast = 0;  // that add up in the tensor cores' own sums
 };
 
 // One microbatch, one rank; its memory is the host's, so the threads' Comm serves.
@@ -37,7 +38,7 @@ ProductsOfStep RunSteps(int64_t steps, ModelFamily family, Precision precision,
       .job = job, .layout = layout, .run_folder = folder.Make("run"), .load_checkpoint = ""};
   run.wrap_device = [](int, Device&) {
     std::unique_ptr<Device> device;
-    EXPECT_TRUE(OpenCudaDevice({}, &device).ok());
+    EXPECT_TRUE(OpenCudaDevice({.fp8_fast_accumulation = true}, &device).ok());
     return device;
   };
   emulation::SetAlgorithms({{}});
@@ -47,7 +48,8 @@ ProductsOfStep RunSteps(int64_t steps, ModelFamily family, Precision precision,
                                    .gelu = emulation::RunsWith(CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
                                    .gelu_gradient = emulation::RunsWith(CUBLASLT_EPILOGUE_DGELU),
                                    .bias_gradient = emulation::RunsWith(CUBLASLT_EPILOGUE_BGRADB),
-                                   .that_add_a_residual = emulation::RunsThatAddAnother()};
+                                   .that_add_a_residual = emulation::RunsThatAddAnother(),
+                                   .fast = emulation::FastRuns()};
   emulation::ResetAlgorithms();
   return products;
 }
@@ -61,7 +63,8 @@ ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute rec
           .gelu = two.gelu - one.gelu,
           .gelu_gradient = two.gelu_gradient - one.gelu_gradient,
           .bias_gradient = two.bias_gradient - one.bias_gradient,
-          .that_add_a_residual = two.that_add_a_residual - one.that_add_a_residual};
+          .that_add_a_residual = two.that_add_a_residual - one.that_add_a_residual,
+          .fast = two.fast - one.fast};
 }
 
 // Each block forward has products for q with k and v, o, up, down. Backward it has those for the
@@ -90,6 +93,15 @@ TEST(FusedStep, OfLlamaAddsItsResiduals) {
   const ProductsOfStep step = RunOneStep(ModelFamily::kLlama, Precision::kBf16, Recompute::kNone);
   EXPECT_EQ(step.that_add_a_residual, 2 * 2);
   EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.bias_gradient, 0);
+}
+
+// q with k and v, o, gate with up, and down have one product each, forward (where it is fast) and
+// for both gradients; the head has three.
+TEST(FusedStep, OfLlamaInFp8HasOneProductForEachFusedLayer) {
+  const ProductsOfStep step = RunOneStep(ModelFamily::kLlama, Precision::kFp8, Recompute::kNone);
+  EXPECT_EQ(step.plain, 2 * 4 * 3 + 3);
+  EXPECT_EQ(step.fast, 2 * 4);
+  EXPECT_EQ(RunOneStep(ModelFamily::kLlama, Precision::kBf16, Recompute::kNone).fast, 0);
 }
 
 TEST(FusedStep, InSinglePrecisionHasPlainProductsOnly) {

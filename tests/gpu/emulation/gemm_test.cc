@@ -18,6 +18,7 @@ namespace weft {
 namespace {
 
 using emulation::FakeAlgorithm;
+using emulation::FastRuns;
 using emulation::RunsOfAlgorithms;
 using emulation::SetAlgorithms;
 using ::testing::Each;
@@ -475,6 +476,30 @@ TEST_F(Products, OfEightBitsTakeTheScalesOfTheirCall) {
                                             .scale_b = &other});
     EXPECT_TRUE(status.ok()) << status.text;
     EXPECT_THAT(c, Each(16 * 8 * scale));
+  }
+}
+
+// The gradients' products have an operand of e5m2.
+TEST_F(Products, OfTwoE4m3AloneAddUpFastWhereThatIsAsked) {
+  SetAlgorithms({{.splits = 1}});
+  alignas(16) std::array<uint8_t, 256> codes = {};
+  alignas(16) std::array<float, 256> c = {};
+  const float scale = 1;
+  for (const bool is_asked : {false, true}) {
+    std::unique_ptr<Gemm> gemm;
+    ASSERT_TRUE(OpenGemm({.fp8 = true, .fp8_fast_accumulation = is_asked}, &gemm).ok());
+    int fast = FastRuns();
+    for (const DType type : {DType::kE4m3, DType::kE5m2, DType::kE4m3}) {
+      const BackendStatus status = gemm->Run({.a = {codes.data(), 16, 16, type},
+                                              .b = {codes.data(), 16, 16, DType::kE4m3},
+                                              .transpose_b = Transpose::kYes,
+                                              .c = {c.data(), 16, 16, DType::kF32},
+                                              .scale_a = &scale,
+                                              .scale_b = &scale});
+      EXPECT_TRUE(status.ok()) << status.text;
+      fast += is_asked && type == DType::kE4m3 ? 1 : 0;
+      EXPECT_EQ(FastRuns(), fast);
+    }
   }
 }
 

@@ -58,6 +58,48 @@ TEST(HostCalls, CaptureNothingUnlessAsked) {
   EXPECT_EQ(CallsOf(2, 3, /*replays=*/true).captures, 2);
 }
 
+struct StepCase {
+  const char* name;
+  ModelFamily family;
+  Precision precision;
+  int64_t microbatches;
+  int64_t queued, replayed;  // calls of a step, kernel by kernel and with graphs
+};
+
+class HostCallsOfAStep : public ::testing::TestWithParam<StepCase> {};
+
+// The step is of four blocks on one rank; widths do not count. The table is in bench/README.md.
+TEST_P(HostCallsOfAStep, AreThoseOfTheTable) {
+  const StepCase& c = GetParam();
+  const auto calls_of = [&](int64_t steps, bool replays) {
+    const TestFolder folder;
+    JobSpec job = TinyJob(folder, c.family);
+    job.model.num_blocks = 4;
+    job.training.global_batch_size = c.microbatches;
+    job.training.steps = steps;
+    job.training.mixed_precision = c.precision;
+    job.deterministic = true;
+    const Layout layout = MakeLayout(1, 1, 1, k1f1b, 1, job);
+    OpenedRanks ranks(
+        1, TransportKind::kLocal,
+        {.deterministic = true, .replays = replays, .fp8 = c.precision == Precision::kFp8});
+    EXPECT_EQ(TrainOn(ranks, job, layout, folder.Make("run")).status(), absl::OkStatus());
+    return QueueOf(ranks.device(0)).stream->host_calls;
+  };
+  EXPECT_EQ(calls_of(4, false) - calls_of(3, false), c.queued);
+  EXPECT_EQ(calls_of(4, true) - calls_of(3, true), c.replayed);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostCallsOfAStep,
+    ::testing::Values(StepCase{"Gpt2Bf16", ModelFamily::kGpt2, Precision::kBf16, 1, 146, 28},
+                      StepCase{"Gpt2Bf16Of4", ModelFamily::kGpt2, Precision::kBf16, 4, 551, 79},
+                      StepCase{"LlamaBf16", ModelFamily::kLlama, Precision::kBf16, 1, 126, 24},
+                      StepCase{"LlamaBf16Of4", ModelFamily::kLlama, Precision::kBf16, 4, 477, 69},
+                      StepCase{"LlamaFp8", ModelFamily::kLlama, Precision::kFp8, 1, 326, 72},
+                      StepCase{"LlamaFp8Of4", ModelFamily::kLlama, Precision::kFp8, 4, 1133, 117}),
+    [](const auto& instance) { return std::string(instance.param.name); });
+
 // A kernel's parameters hold 66 segments of AdamW, or 198 arrays whose squares are added; one call
 // more adds up the latter's sums.
 TEST(HostCalls, OfAnUpdateAreThoseOfItsTables) {

@@ -630,9 +630,19 @@ TEST(BlockPass, InFp8TradesProductsForCasts) {
   const double weights = 2 * d * q + 2 * d * k + (ups + 1) * d * f;
   const double inputs = tokens * (d + q + d + f);  // one for q, k and v, one for gate and up
   const double gradients = tokens * (q + 2 * k + d + ups * f + d);
-  const double forward = 5 * (weights + inputs);
+  const double forward = 5 * inputs;
   EXPECT_NEAR(cast_bytes(narrow.forward, wide.forward) / forward, 1, 1e-6);
   EXPECT_NEAR(cast_bytes(narrow.backward, wide.backward) / (forward + 6 * gradients), 1, 1e-6);
+
+  // Codes of weights: both ways once a step, or each before its product in each microbatch.
+  Layout step = {.dp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
+  const auto bytes_of_weights = [&](Recompute recompute) {
+    return cast_bytes(CodesOfWeights(question, step, recompute), {}) / weights;
+  };
+  EXPECT_NEAR(bytes_of_weights(Recompute::kFull), 6, 1e-6);
+  step.zero_stage = 3;
+  EXPECT_NEAR(bytes_of_weights(Recompute::kNone), 8 * 10, 1e-6);
+  EXPECT_NEAR(bytes_of_weights(Recompute::kFull), 8 * 15, 1e-6);
 
   question.engine.time.fused_epilogues = true;  // of products of 16 bits
   EXPECT_EQ(BlockPass(question, layout, Recompute::kNone).forward.total_s(),

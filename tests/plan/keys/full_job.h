@@ -108,7 +108,8 @@ inline JobSpec FullJob() {
                .attention_bias = true};
   job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt, 5, 6, true, true};
   job.training = {
-      32, 8, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16, ReduceDtype::kBf16, 3};
+      32,   8, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16, ReduceDtype::kBf16,
+      true, 3};
   job.fp16 = {512, 12, 200, 3, 4};
   job.optimizer = {OptimizerKind::kSgd,
                    1e-3,

@@ -23,7 +23,7 @@ TEST(JobKeys, AreFrozen) {
       "data.reset_position_ids data.num_workers training.seq_len training.micro_batch_size "
       "training.global_batch_size training.gradient_accumulation_steps training.steps "
       "training.tokens training.gradient_clipping training.mixed_precision training.reduce_dtype "
-      "training.seed "
+      "training.fp8_fast_accumulation training.seed "
       "training.max_consecutive_skipped_steps training.head_chunk_tokens fp16.loss_scale "
       "fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.min_loss_scale "
       "optimizer.name optimizer.lr optimizer.betas "

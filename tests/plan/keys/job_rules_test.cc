@@ -209,6 +209,9 @@ TEST(Validate, ChecksTrainingAndOptimizer) {
        "fp16.hysteresis: 0 is out of range; use 1 to 2147483648"},
       {[](JobSpec& j) { j.fp16.min_loss_scale = 0; },
        "fp16.min_loss_scale: 0 is out of range; use more than 0, e.g. 1"},
+      {[](JobSpec& j) { j.training.fp8_fast_accumulation = true; },
+       "training.fp8_fast_accumulation: true with training.mixed_precision fp32, which has no "
+       "products of 8 bits; use false, or mixed_precision fp8"},
       {[](JobSpec& j) { j.fp16.loss_scale = 5; },
        "fp16.loss_scale: 5 with training.mixed_precision fp32, whose loss is not scaled; use 0, or "
        "mixed_precision fp16"},

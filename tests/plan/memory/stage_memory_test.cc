@@ -170,6 +170,31 @@ TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
   }
 }
 
+// Each block has its codes of weights, but under ZeRO 3.
+TEST(StageMemoryTable, SaysSoInEightBits) {
+  constexpr int64_t kSeqLen = 16;
+  const Numerics numerics = {.precision = Precision::kFp8};
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    ModelShape model = TinyOf(family);
+    model.hidden_size = 64;
+    model.head_dim = 16;
+    model.ffn_size = 96;
+    model.max_positions = kSeqLen;
+    StageMemoryTable table(model, {.seq_len = kSeqLen}, numerics);
+    for (const Layout& layout : SmallLayouts()) {
+      if (layout.cp > 1 || layout.gradient_accumulation_steps > layout.pp) continue;
+      const BatchShape batch = {
+          layout.dp * layout.micro_batch_size * layout.gradient_accumulation_steps, kSeqLen};
+      for (int stage = 0; stage < layout.pp; ++stage) {
+        const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
+        const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
+        EXPECT_EQ(table.Of(layout, stage).by_kind, BytesByKind(listed).by_kind)
+            << WordOf(family) << " " << LayoutText(layout) << " stage " << stage;
+      }
+    }
+  }
+}
+
 TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
   const ModelShape model = TinyOf(ModelFamily::kGpt2);
   for (const Layout& layout : SmallLayouts()) {

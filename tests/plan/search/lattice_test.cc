@@ -67,6 +67,36 @@ TEST(SearchLattice, FindsWhatPricingEveryLayoutFinds) {
   EXPECT_LT(evaluated, points / 2);
 }
 
+// Codes of weights take memory, and time that no bound counts, but under ZeRO 3.
+TEST(SearchLattice, FindsWhatPricingEveryLayoutFindsInEightBits) {
+  int64_t points = 0;
+  int fitting = 0;
+  for (uint32_t seed = 1; seed <= 120; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    if (question.engine.name != "weft" || question.model.hidden_size % 16 != 0) continue;
+    question.numerics.precision = Precision::kFp8;
+    question.adapters.reset();
+    const Space space(question, RandomConstraints(dice), Purpose::kEstimate);
+    if (space.CountPoints() > 6000) continue;
+    SCOPED_TRACE(CaseText(seed, question));
+    Pricer pricer(question);
+    const Finds all = SearchLattice(space, pricer, Cut::kNothing);
+    const Finds cut = SearchLattice(space, pricer, Cut::kByBounds);
+    EXPECT_EQ(cut.counts.points, all.counts.points);
+    ASSERT_EQ(cut.fitting.size(), all.fitting.size());
+    for (size_t i = 0; i < cut.fitting.size(); ++i) {
+      ASSERT_EQ(LayoutText(cut.fitting[i].layout), LayoutText(all.fitting[i].layout)) << i;
+      EXPECT_EQ(cut.fitting[i].objective_s, all.fitting[i].objective_s);
+      EXPECT_EQ(pricer.Time(cut.fitting[i].layout).total_s(), cut.fitting[i].time.total_s());
+    }
+    points += all.counts.points;
+    fitting += all.fitting.empty() ? 0 : 1;
+  }
+  EXPECT_GT(fitting, 5);
+  EXPECT_GT(points, 5000);
+}
+
 // Blocks that are not alike: bounds know how long the first ones are, wherever they lie.
 TEST(SearchLattice, FindsWhatPricingEveryLayoutFindsWhereTheFirstBlocksAreDense) {
   int64_t points = 0;

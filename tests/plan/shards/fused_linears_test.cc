@@ -51,7 +51,16 @@ std::vector<FusedCase> FusedCases() {
           {.of = "llama", .model = LlamaOf(96), .qkv = true, .gate_up = true},
           {.of = "llama in two", .model = LlamaOf(96), .tp = 2, .qkv = true, .gate_up = true},
           {.of = "keys in 8 bits", .model = LlamaOf(96), .fp8 = {.key = true}, .gate_up = true},
-          {.of = "an mlp in 8 bits", .model = LlamaOf(96), .fp8 = {.mlp = true}, .qkv = true},
+          {.of = "all in 8 bits",
+           .model = LlamaOf(96),
+           .fp8 = {.query = true, .key = true, .mlp = true},
+           .qkv = true,
+           .gate_up = true},
+          {.of = "an mlp in 8 bits",
+           .model = LlamaOf(96),
+           .fp8 = {.mlp = true},
+           .qkv = true,
+           .gate_up = true},
           {.of = "documents", .model = LlamaOf(96), .documents = true, .gate_up = true},
           {.of = "gates of 3 * 32 in blocks of 256",
            .model = LlamaOf(3),
@@ -92,27 +101,36 @@ TEST(FusedLinears, FollowEachOtherInTheOrderOfTheirColumns) {
   }
 }
 
-// A fused buffer takes the memory that its parts took.
+// A fused buffer takes the memory that its parts take where gaps between tensors keep them apart.
 TEST(FusedLinears, HaveOneBufferOfTheSameSize) {
-  const ModelShape model = LlamaOf(96);
   const BatchShape batch{.global_batch_size = 2, .seq_len = 16};
-  const auto elements = [&](Precision precision, const std::string& name) {
-    const RankMemory memory =
-        PlanRankMemory(model, batch, {.micro_batch_size = 2}, 0, {.precision = precision});
-    for (const BufferSpec& buffer : memory.buffers) {
-      if (buffer.name == name) return buffer.elements;
+  const struct {
+    ModelShape model;
+    const char* fused;
+    std::vector<const char*> parts;
+    int64_t elements;
+  } cases[] = {{GptOf(32, 4), "qkv", {"q", "k", "v"}, 32 * 3 * 32},
+               {LlamaOf(3), "gate_up", {"gate", "up"}, 32 * 2 * 3}};
+  for (const auto& c : cases) {
+    for (const std::string prefix : {"slot0/", "work/d"}) {
+      const auto elements = [&](OptimizerStates optimizer, const char* name) {
+        const RankMemory memory =
+            PlanRankMemory(c.model, batch, {.micro_batch_size = 2}, 0,
+                           {.precision = Precision::kBf16, .optimizer = optimizer});
+        for (const BufferSpec& buffer : memory.buffers) {
+          if (buffer.name == prefix + name) return buffer.elements;
+        }
+        return int64_t{0};
+      };
+      EXPECT_EQ(elements(OptimizerStates::kTwoMoments, c.fused), c.elements);
+      EXPECT_EQ(elements(OptimizerStates::kTwoMoments8Bit, c.fused), 0);
+      int64_t apart = 0;
+      for (const char* part : c.parts) {
+        EXPECT_EQ(elements(OptimizerStates::kTwoMoments, part), 0) << part;
+        apart += elements(OptimizerStates::kTwoMoments8Bit, part);
+      }
+      EXPECT_EQ(apart, c.elements);
     }
-    return int64_t{0};
-  };
-  for (const std::string prefix : {"slot0/", "work/d"}) {
-    const auto fused = [&](const char* name) { return elements(Precision::kBf16, prefix + name); };
-    const auto apart = [&](const char* name) { return elements(Precision::kFp8, prefix + name); };
-    EXPECT_EQ(fused("qkv"), 32 * (32 + 2 * 16));
-    EXPECT_EQ(fused("qkv"), apart("q") + apart("k") + apart("v"));
-    EXPECT_EQ(fused("gate_up"), 32 * 2 * 96);
-    EXPECT_EQ(fused("gate_up"), apart("gate") + apart("up"));
-    for (const char* name : {"q", "k", "v", "gate", "up"}) EXPECT_EQ(fused(name), 0) << name;
-    for (const char* name : {"qkv", "gate_up"}) EXPECT_EQ(apart(name), 0) << name;
   }
 }
 

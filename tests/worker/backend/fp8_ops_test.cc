@@ -214,6 +214,28 @@ TEST_P(Fp8Ops, ProductsAreNearThoseOfTheTensorsThemselves) {
   }
 }
 
+TEST_P(Fp8Ops, AProductMayBeColumnsOfAWiderMatrix) {
+  constexpr int64_t kM = 32, kN = 48, kK = 64, kWide = 96;
+  const Fp8View a = Quantised(kM, kK, DType::kE5m2, Normal(kM * kK, 1));
+  const Fp8View b = Quantised(kN, kK, DType::kE4m3, Normal(kN * kK, 2));
+  const View whole = Fresh(kM, kN);
+  device().Fp8MatMul(a, b, 0, whole);
+  const std::vector<float> before = Normal(kM * kWide, 3);
+  const View wide = Upload(kM, kWide, before);
+  device().Fp8MatMul(a, b, 0, wide.ColRange(kWide - kN, kN));
+  const std::vector<float> expected = Download(whole), found = Download(wide);
+  for (int64_t row = 0; row < kM; ++row) {
+    for (int64_t col = 0; col < kWide; ++col) {
+      const auto at = static_cast<size_t>(row * kWide + col);
+      const bool is_before = col < kWide - kN;
+      const auto of_product = static_cast<size_t>(row * kN + col - (kWide - kN));
+      ASSERT_EQ(found[at], is_before ? before[at] : expected[of_product]) << row << " " << col;
+    }
+  }
+  device().Fp8MatMul(a, b, 1, wide.ColRange(kWide - kN, kN));
+  ExpectRefused("Fp8MatMul");
+}
+
 TEST_P(Fp8Ops, OperandsThatDoNotFitAreRefused) {
   const View scale = Fresh(1, 1);
   const View x = As(DType::kBf16, Upload(32, 32, Normal(1024, 1)));

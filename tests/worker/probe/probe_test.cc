@@ -74,11 +74,11 @@ class IdleDevice final : public PassingDevice {
               float /*beta*/, View /*c*/) override {
     wrong_products += random_bytes_ > 0 ? 0 : 1;
   }
-  void Fp8MatMul(const Fp8View& a, const Fp8View& b, float /*beta*/, View c) override {
+  void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
     const auto is_aligned = [](View x) {
       return reinterpret_cast<uintptr_t>(x.data) % kFp8Unit == 0 && x.cols % kFp8Unit == 0;
     };
-    const bool fits = FitsFp8MatMul(a, b, c) && is_aligned(a.codes) && is_aligned(b.codes) &&
+    const bool fits = FitsFp8MatMul(a, b, beta, c) && is_aligned(a.codes) && is_aligned(b.codes) &&
                       is_aligned(c) && *static_cast<const float*>(a.scale.data) == 1;
     wrong_products += fits ? 0 : 1;
   }

@@ -66,7 +66,7 @@ class CpuDevice final : public Device {
     QuantiseToFp8(threads_, x, codes, transposed, scale);
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
-    if (!failure_.Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
+    if (!failure_.Require(FitsFp8MatMul(a, b, beta, c), "Fp8MatMul", c)) return;
     fp8_products_.Multiply(a, b, beta, c);
   }
 

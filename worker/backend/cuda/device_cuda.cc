@@ -78,11 +78,9 @@ class CudaDevice final : public Device {
     staging_ = std::make_unique<Staging>(queue_.stream);
     if (BackendStatus s = FromCuda(staging_->Open(), "allocating pinned memory"); !s.ok()) return s;
     if (BackendStatus s = attention_.Open(queue_, options); !s.ok()) return s;
-    return OpenGemm({.queue = queue_,
-                     .workspace = workspace_,
-                     .deterministic = options.deterministic,
-                     .fp8 = options.fp8},
-                    &gemm_);
+    return OpenGemm(
+        {queue_, workspace_, options.deterministic, options.fp8, options.fp8_fast_accumulation},
+        &gemm_);
   }
 
   const Queue& queue() const { return queue_; }
@@ -187,7 +185,7 @@ class CudaDevice final : public Device {
     Check(QueueToFp8(queue_, x, codes, transposed, scale), "ToFp8");
   }
   void Fp8MatMul(const Fp8View& a, const Fp8View& b, float beta, View c) override {
-    if (!failure_.Require(FitsFp8MatMul(a, b, c), "Fp8MatMul", c)) return;
+    if (!failure_.Require(FitsFp8MatMul(a, b, beta, c), "Fp8MatMul", c)) return;
     failure_.Keep(gemm_->Run({.a = a.codes,
                               .b = b.codes,
                               .transpose_b = Transpose::kYes,

@@ -188,7 +188,7 @@ class Product {
   }
 
   // Describes the first call.c.rows rows of the product of a and b.
-  cublasStatus_t Describe(const GemmCall& call) {
+  cublasStatus_t Describe(const GemmCall& call, bool is_fast) {
     const bool flip_a = call.transpose_a == Transpose::kYes;
     const int64_t rows = call.c.rows;
     const int64_t depth = DepthOf(call);
@@ -205,6 +205,9 @@ class Product {
     then([&] { return Layout(call.c, rows, call.c.cols, &c_); });
     if (call.has_epilogue()) {
       then([&] { return Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(call)); });
+    }
+    if (is_fast) {
+      then([&] { return Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}); });
     }
     then([&] { return SetPointers(call); });
     if (call.gelu != GemmGelu::kNone) {
@@ -356,6 +359,11 @@ class CublasGemm final : public Gemm {
     bool is_slower = false;  // than several kernels
   };
 
+  bool IsFast(const GemmCall& call) const {
+    return options_.fp8_fast_accumulation && call.a.dtype == DType::kE4m3 &&
+           call.b.dtype == DType::kE4m3;
+  }
+
   // *has_run becomes true where choosing for the call has queued it.
   Chosen& ChosenFor(const GemmCall& call, bool* has_run) {
     const Key key = KeyOf(call);
@@ -384,7 +392,7 @@ class CublasGemm final : public Gemm {
   cublasStatus_t Choose(const GemmCall& call, Chosen* chosen, bool* has_run) {
     Proposals proposals = {};
     int count = 0;
-    cublasStatus_t code = chosen->product.Describe(call);
+    cublasStatus_t code = chosen->product.Describe(call, IsFast(call));
     if (code == CUBLAS_STATUS_SUCCESS) {
       code = chosen->product.Propose(handle_, AlignmentOf(call), ReductionsOf(call),
                                      proposals.data(), kMostProposals, &count);
@@ -415,7 +423,7 @@ class CublasGemm final : public Gemm {
     const GemmCall trial = TrialOf(call);
     if (trial.c.rows == 0) return CUBLAS_STATUS_SUCCESS;
     Product product;
-    cublasStatus_t code = product.Describe(trial);
+    cublasStatus_t code = product.Describe(trial, IsFast(trial));
     if (code != CUBLAS_STATUS_SUCCESS) return code;
     const Fastest fastest = FastestWay(count, [&](int each, int runs) {
       return TimeRuns(product, trial, proposals[static_cast<size_t>(each)].algo, runs);

@@ -13,8 +13,10 @@
 // kernel of weft's own, over a vector; a deterministic device leaves both to the sums over rows.
 //
 // Products of 8-bit floats add up in f32. The library's fast mode (CUBLASLT_MATMUL_DESC_FAST_ACCUM)
-// moves the tensor cores' sums, of fewer bits, to f32 less often; others use it in forward passes,
-// but its error grows with what is summed over, and weft has measured neither that nor its gain.
+// moves the tensor cores' sums, of fewer bits, to f32 less often: its error grows with what is
+// summed over, and weft has measured neither that nor its gain. So it is there where a job asks for
+// it, and only for products of two e4m3, those of forward passes, as others use it; gradients keep
+// their sums.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -91,7 +93,8 @@ struct GemmOptions {
   Queue queue = {};           // its graphs are asked before a shape's algorithm is chosen
   void* workspace = nullptr;  // kGemmWorkspaceBytes
   bool deterministic = false;
-  bool fp8 = false;  // a device that multiplies no 8-bit floats is refused
+  bool fp8 = false;                    // a device that multiplies no 8-bit floats is refused
+  bool fp8_fast_accumulation = false;  // of two e4m3
 };
 BackendStatus OpenGemm(const GemmOptions& options, std::unique_ptr<Gemm>* gemm);
 
