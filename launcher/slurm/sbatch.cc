@@ -69,9 +69,8 @@ constexpr Complaint kComplaints[] = {
     {"unable to contact", kLater, "", nullptr,
      "slurmctld does not answer; try again once `scontrol ping` says UP"},
     {"configuration source", kWrong, "", nullptr,
-     "Slurm's programs find no slurm.conf on this host; submit from a login node of the cluster, "
-     "or "
-     "set SLURM_CONF"},
+     "Slurm's programs find no slurm.conf on this host; submit from a login node of the "
+     "cluster, or set SLURM_CONF"},
     {"socket timed out", kLater, "", nullptr,
      "slurmctld does not answer in time; look by squeue whether the job was taken before you try "
      "again"},

@@ -32,9 +32,8 @@ constexpr Meaning kMeanings[] = {
     {"AssocGrpCpuLimit", "the account has no CPUs left; wait, or name another cluster.account"},
     {"ReqNodeNotAvail", "nodes that it needs are down, drained or reserved"},
     {"JobLaunchFailure",
-     "its first node could not write the job's log, or begin it at all; job.output_dir has to be "
-     "on "
-     "a file system that all nodes mount at the same path"},
+     "its first node could not write the job's log, or begin it at all; job.output_dir has to "
+     "be on a file system that all nodes mount at the same path"},
     {"NonZeroExitCode",
      "weft has ended with an error; logs/slurm-JOBID.log of the run folder says which"},
     {"Reservation", "it waits for cluster.reservation to begin"},
