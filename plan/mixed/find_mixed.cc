@@ -58,6 +58,11 @@ absl::Status CheckAsked(const LayoutSpec& asked) {
   if (asked.layers_per_stage && !asked.layers_per_stage->empty()) {
     return refuse("parallelism.layers_per_stage");
   }
+  if (asked.zero_hpz_partition_size.value_or(1) > 1) {
+    return Wrong(
+        "parallelism.zero_hpz_partition_size: is planned for devices of one kind alone; use 1 or "
+        "leave it out");
+  }
   if (!asked.recompute_per_stage.empty()) return refuse("activation_checkpointing.per_stage");
   if (asked.virtual_stages.value_or(1) > 1 || asked.pp_schedule == ScheduleKind::kInterleaved) {
     return Wrong(

@@ -6,9 +6,20 @@
 #include "plan/estimate/pass_cost.h"
 
 namespace weft {
+namespace {
+
+Question OverNodes(Question question) {
+  question.cluster.intra_node = question.cluster.inter_node;
+  return question;
+}
+
+}  // namespace
 
 FleetPart::FleetPart(Question question)
-    : question_(std::move(question)), pricer_(question_), dues_(question_) {}
+    : question_(std::move(question)),
+      across_(OverNodes(question_)),
+      pricer_(question_),
+      dues_(question_) {}
 
 std::array<int64_t, 9> FleetPart::KeyOf(const Layout& layout) {
   return {layout.dp,
@@ -63,7 +74,7 @@ double FleetPart::EndSeconds(const Layout& layout, int stage) {
 }
 
 double FleetPart::BorderSeconds(const Layout& layout, double forward_s) const {
-  return WaitedBoundarySeconds(question_, layout, forward_s);
+  return WaitedBoundarySeconds(across_, layout, forward_s);
 }
 
 bool FleetPart::Fits(const Layout& layout, const MemoryEstimate& memory) const {

@@ -34,7 +34,7 @@ class FleetPart {
   double EndsSeconds(const Layout& layout, int stage);
   // Returns what follows the passes on `stage`.
   double EndSeconds(const Layout& layout, int stage);
-  // Returns what of a transfer over a stage's border is waited for.
+  // Returns what of a transfer to a stage on other nodes, such as another part's, is waited for.
   double BorderSeconds(const Layout& layout, double forward_s) const;
 
   // Returns what the fullest rank of `stage` holds, with its guard.
@@ -52,6 +52,7 @@ class FleetPart {
   const NetworkSeconds& NetworkWith(const Layout& layout, Recompute recompute);
 
   const Question question_;
+  const Question across_;  // the same, each rank on a node of its own
   Pricer pricer_;
   StageDuesTable dues_;
   // Neighbours ask for the same as the last one.

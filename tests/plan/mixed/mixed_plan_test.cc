@@ -257,6 +257,8 @@ TEST(MixedPlan, RefusesPartsThatDoNotGoTogether) {
   JobSpec fixed = SevenB();
   fixed.layout.layers_per_stage = {16, 16};
   EXPECT_THAT(refusal({good, Gpus("b", 2, 1, 80)}, fixed), HasSubstr("layers_per_stage"));
+  fixed.layout = {.zero_hpz_partition_size = 2};
+  EXPECT_THAT(refusal({good, Gpus("b", 2, 1, 80)}, fixed), HasSubstr("zero_hpz_partition_size"));
   fixed.layout = {.tp = 16};
   EXPECT_THAT(refusal({good, Gpus("b", 2, 1, 80)}, fixed), HasSubstr("leave degrees to"));
 }
