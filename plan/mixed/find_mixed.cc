@@ -55,7 +55,7 @@ absl::Status CheckAsked(const LayoutSpec& asked) {
                               ": is what a plan over several kinds of devices decides; leave "
                               "it out"));
   };
-  if (asked.layers_per_stage && !asked.layers_per_stage->empty()) {
+  if (asked.layers_per_stage) {
     return refuse("parallelism.layers_per_stage");
   }
   if (asked.zero_hpz_partition_size.value_or(1) > 1) {
