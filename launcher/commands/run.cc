@@ -126,9 +126,12 @@ absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
                    " free; free memory, or lower training.micro_batch_size or the model"));
 }
 
+// `saved_step` 0: there is no checkpoint.
 void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
-  std::cout << "  checkpoint  " << CheckpointFolder(job) << "/step-" << saved_step << "\n"
-            << "  metrics     " << paths.metrics() << "\n"
+  if (saved_step > 0) {
+    std::cout << "  checkpoint  " << CheckpointFolder(job) << "/step-" << saved_step << "\n";
+  }
+  std::cout << "  metrics     " << paths.metrics() << "\n"
             << "  logs        " << paths.logs() << "\n";
 }
 
@@ -173,8 +176,12 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
       PrintHowToGoOn(arguments, file, job, outcome.saved_step);
       return kExitOk;
     case RunEnd::kSuspended:
-      std::cout << "stopped at step " << outcome.saved_step
-                << ", saved; run the same command again to resume\n";
+      if (outcome.saved_step > 0) {
+        std::cout << "stopped at step " << outcome.saved_step
+                  << ", saved; run the same command again to resume\n";
+      } else {
+        std::cout << "stopped, and nothing is saved; run the same command again to begin\n";
+      }
       // "stopped on request, ...; step 37 could not be saved (...)"
       if (const size_t more = outcome.reason.find("; "); more != std::string::npos) {
         std::cout << "  but         " << outcome.reason.substr(more + 2) << "\n";

@@ -66,6 +66,11 @@ class ControlClient::Impl {
 
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Ask(Call<Request, Reply> call, const Request& request) {
+    // weftd refuses it with the code of one that is busy, which would be asked again.
+    if (const size_t bytes = request.ByteSizeLong(); bytes > size_t{kMaxMessageBytes}) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the request has ", bytes, " bytes; weftd takes ", kMaxMessageBytes, " at most"));
+    }
     absl::Status status;
     for (int attempt = 1;; ++attempt) {
       const std::shared_ptr<Stub> stub = CurrentStub();

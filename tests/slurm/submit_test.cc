@@ -25,6 +25,21 @@ TEST_F(SlurmRun, GivesTheVeryLossesOfALocalRun) {
   EXPECT_THAT(log, ::testing::Not(HasSubstr("accounting"))) << "it is off";
 }
 
+// As README says it to somebody who has a cluster.
+TEST_F(SlurmRun, TakesTwoCommandsFromAJobFileToTwoNodes) {
+  const std::string file = WriteJob({.parallelism = "dp: 2, pp: 2, tp: 1",
+                                     .cluster = "slots: 2, nodes: 2, scheduler: slurm",
+                                     .steps = 20});
+  const HostBed::Answer plan = Weft("plan " + file);
+  EXPECT_EQ(plan.exit_code, 0) << plan.out << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("2 nodes"));
+  const std::string job = Submit(file);
+  AwaitCompleted(job);
+  EXPECT_EQ(Curve().size(), 20U);
+  const std::string log = ReadText(folder() + "/logs/slurm-" + job + ".log");
+  EXPECT_THAT(log, HasSubstr("done: step 20 of 20"));
+}
+
 TEST_F(SlurmRun, TrainsInAnAllocationOfItsOwn) {
   const std::map<int64_t, std::string> alone = LocalCurve();
   const std::string job = WriteJob({});

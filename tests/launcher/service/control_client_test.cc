@@ -94,6 +94,15 @@ TEST_F(ControlClientTest, DoesNotInsistWhereAnAnswerIsGiven) {
   EXPECT_EQ(client_->SetLogLevel({}).status().code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST_F(ControlClientTest, DoesNotSendWhatIsTooLarge) {
+  v1::SubmitRequest request;
+  request.set_name(std::string(size_t{65} << 20, 'x'));
+  const absl::Status status = client_->Submit(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("weftd takes 67108864 at most"));
+  EXPECT_THAT(server_->asked(), SizeIs(0));
+}
+
 TEST_F(ControlClientTest, ReachesAWeftdThatWasStartedAgain) {
   ASSERT_TRUE(client_->Get("job-1").ok());
   server_.reset();
