@@ -226,7 +226,7 @@ void Driver::HoldDoubtful(DoubtfulEnd end) {
       return std::pair(each.is_consequence, each.seen_ms);
     };
     if (rank(*doubtful_) <= rank(end)) return;
-    // What takes a consequence's place gives others of its kind the time to come.
+    // An end that takes a consequence's place gives others of its kind the time to come.
     if (doubtful_->is_consequence == end.is_consequence) end.since_ms = doubtful_->since_ms;
   }
   doubtful_ = std::move(end);

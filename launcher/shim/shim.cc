@@ -82,8 +82,9 @@ void SignalWorker(int pidfd, int signal) {
 }
 
 // Waits for the worker's end; passes signals on, and kills it when the agent is gone. mpirun ends
-// its ranks by CONT, TERM and KILL, a second apart, once it has lost one of them: the agent hears
-// of the first, and the worker is not asked to save then, which it could not.
+// its ranks by CONT, TERM and KILL, a second apart, once it has lost one of them, and sends neither
+// CONT nor TERM else: the agent hears of it, and the worker is not asked to save, which it could
+// not.
 int Watch(ShimMessage message, int pidfd, int agent, int signals) {
   const auto worker = static_cast<pid_t>(message.pid);
   const auto starter = static_cast<uint32_t>(getppid());
@@ -93,14 +94,13 @@ int Watch(ShimMessage message, int pidfd, int agent, int signals) {
     if (fds[0].revents != 0) break;
     signalfd_siginfo info;
     if (fds[1].revents != 0 && read(signals, &info, sizeof(info)) == sizeof(info)) {
-      const bool is_end = info.ssi_pid == starter && info.ssi_signo == SIGCONT;
+      const bool is_end =
+          info.ssi_pid == starter && (info.ssi_signo == SIGCONT || info.ssi_signo == SIGTERM);
       if (is_end && message.kind != ShimMessage::Kind::kDismissed) {
         message.kind = ShimMessage::Kind::kDismissed;
         TellAgent(agent, message, -1);
       }
-      const bool is_dismissed = message.kind == ShimMessage::Kind::kDismissed;
-      const bool is_wish = info.ssi_signo != SIGCONT && !(is_dismissed && info.ssi_pid == starter);
-      if (is_wish) SignalWorker(pidfd, SIGTERM);
+      if (!is_end && info.ssi_signo != SIGCONT) SignalWorker(pidfd, SIGTERM);
     }
     if (fds[2].revents == 0) continue;
     SignalWorker(pidfd, SIGKILL);

@@ -249,9 +249,9 @@ TEST(CheckNodes, IsContentWithAnySize) {
   spec.layout.pp = 1;
   spec.layout.tp = 1;
   spec.layout.cp = 1;
-  spec.layout.dp = spec.cluster.slots_per_node;
-  ASSERT_TRUE(CheckNodes(spec, 1, 1).ok()) << CheckNodes(spec, 1, 1);
-  EXPECT_FALSE(CheckNodes(spec, 2, 2).ok()) << "the layout is for one host";
+  spec.layout.dp = 2 * spec.cluster.slots_per_node;
+  ASSERT_TRUE(CheckNodes(spec, 2, 2).ok()) << CheckNodes(spec, 2, 2);
+  EXPECT_FALSE(CheckNodes(spec, 1, 1).ok()) << "the layout is for two hosts";
   EXPECT_TRUE(CheckNodes(spec, 1, 2).ok());
 }
 

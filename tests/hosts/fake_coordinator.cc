@@ -123,7 +123,7 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
   std::map<std::string, Stream*> streams_;
   std::vector<proto::Hello> hellos_;
   std::vector<std::string> told_;
-  // What mpirun is known to have brought about comes last; else by when they were seen.
+  // They are in the order in which they were seen, but those that mpirun has brought about last.
   std::multimap<std::pair<bool, int64_t>, std::string> doubtful_;
   std::unique_ptr<grpc::Server> server_;
 };

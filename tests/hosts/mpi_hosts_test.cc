@@ -320,7 +320,12 @@ TEST_F(MpiHosts, ALostRankIsToldByItsOwnHost) {
 // are its doing.
 TEST_F(MpiHosts, ALostShimIsToldAsSuch) {
   ToldOfTheLoss(2, "weft-shim", 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others tell as well
+  EXPECT_TRUE(Eventually(5, [&] {
+    const std::vector<std::string> told = coordinator_->told();
+    return std::any_of(told.begin(), told.end(), [](const std::string& each) {
+      return each.find("mpirun ended it") != std::string::npos;
+    });
+  })) << absl::StrJoin(coordinator_->told(), "\n");
   EXPECT_THAT(coordinator_->first_doubtful(),
               AllOf(StartsWith("h3: "), HasSubstr("its shim was killed")));
   ExpectTheNextComesUp("weft-shim");

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/str_replace.h"
 #include "process/rpc.h"
 #include "process/run_lock.h"
 #include "tests/service/service_bed.h"
@@ -277,7 +278,10 @@ TEST_F(ServiceBed, RefusesWhatItCannotTakeAndSaysWhy) {
   request = Job("one", 2, 10);
   request.set_brings_hosts(true);
   EXPECT_THAT(submit(request).ToString(), HasSubstr("brings_hosts: "));
-  const std::string job = Submit(Job("two", 2, 10));
+  request = Job("two", 2, 10);
+  *request.mutable_submission()->mutable_job() = absl::StrReplaceAll(
+      request.submission().job(), {{"\"dp\":2", "\"dp\":4"}, {"\"nodes\":1", "\"nodes\":2"}});
+  const std::string job = Submit(request);
   EXPECT_THAT(submit(Job("two", 2, 10)).ToString(), HasSubstr("is job-1's, which is not over"));
   EXPECT_TRUE(absl::IsNotFound(Stop("job-9", v1::StopRequest::NOW)));
   EXPECT_TRUE(absl::IsNotFound(Stop("../job", v1::StopRequest::NOW)));
@@ -285,12 +289,12 @@ TEST_F(ServiceBed, RefusesWhatItCannotTakeAndSaysWhy) {
   v1::ResizeRequest resize;
   resize.set_request_id(NewId());
   resize.set_job_id(job);
-  resize.set_nodes(2);
+  resize.set_nodes(1);
   grpc::ClientContext context;
   v1::Job resized;
   EXPECT_THAT(FromGrpc(control().Resize(&context, resize, &resized)).ToString(),
-              HasSubstr("job-1: there is no plan for 2 hosts: "))
-      << "its dp is for one host";
+              HasSubstr("job-1: there is no plan for 1 host: "))
+      << "its dp is for two hosts";
   EXPECT_EQ(Stop(job, v1::StopRequest::SAVE), absl::OkStatus());
   EXPECT_EQ(Get(job).phase(), "CANCELLED");
 }

@@ -184,7 +184,7 @@ TEST(HostAgent, WaitsForABetterCauseWhereMpirunMayHaveKilled) {
   EXPECT_EQ(later.phase, GroupPhase::kNone);
 }
 
-// What mpirun ends of this host is told as such, and less than a shim that was killed before.
+// An end by mpirun is told as such, and takes no place from a shim that was killed before.
 TEST(HostAgent, DoubtsLeastWhatMpirunHasNotBroughtAbout) {
   const RankExited dismissed{1, 0, SIGKILL, "", true, true};
   const RankExited killed{1, 1, SIGKILL, "", true, false};

@@ -147,10 +147,9 @@ TEST_F(ShimTest, SaysThatAProgramCannotBeExecuted) {
   EXPECT_EQ(CodeOf(shim), 127);
 }
 
-// TERM is mpirun's to everybody before it kills; USR2 may come from a batch system. Both mean "save
-// and stop" to a worker.
+// They may come from a batch system.
 TEST_F(ShimTest, PassesSignalsOnAsTheWishToSave) {
-  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGINT, SIGUSR1, SIGUSR2}) {
     ChildProcess shim = Start({"sh", "-c",
                                "trap 'echo saved; exit 5' TERM; echo up; "
                                "while :; do sleep 0.02; done"});
@@ -169,7 +168,7 @@ TEST_F(ShimTest, TellsThatMpirunEndsItAndAsksItsWorkerForNothing) {
   ChildProcess shim = Start({"sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.02; done"});
   Hear(1);
   kill(shim.pid(), SIGCONT);  // this process is its parent
-  kill(shim.pid(), SIGTERM);
+  kill(shim.pid(), SIGTERM);  // of both, a process reads TERM first
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_THAT(door_->Take(), testing::IsEmpty()) << "its worker goes on";
   kill(shim.pid(), SIGKILL);
