@@ -43,8 +43,6 @@ class Counts {
   }
 
  private:
-  static constexpr int64_t kAround = 4;
-
   void Choose(size_t part, int64_t left) {
     const int64_t times = replicas_[part];
     if (part + 1 == paces_.size()) {
@@ -54,8 +52,9 @@ class Counts {
     }
     const double uncut = 1 + (even_s_ - paces_[part].first_s) / paces_[part].next_s;
     const int64_t middle = std::llround(std::clamp(uncut, 1.0, static_cast<double>(total_)));
-    for (int64_t count = std::max<int64_t>(1, middle - kAround); count <= middle + kAround;
-         ++count) {
+    // So many numbers of each part that they all come to some thousands at most.
+    const int64_t around = paces_.size() == 2 ? 64 : paces_.size() == 3 ? 16 : 4;
+    for (int64_t count = std::max<int64_t>(1, middle - around); count <= middle + around; ++count) {
       if (count * times >= left) break;
       counts_[part] = count;
       Choose(part + 1, left - count * times);
@@ -137,7 +136,11 @@ bool MixedSearch::TryReplicas(const Shape& shape, const Placement& placement) {
     layouts.push_back(std::move(layout));
   }
   const std::optional<std::vector<int64_t>> counts = Microbatches(shape, layouts);
-  if (!counts) return true;  // there is room, but no numbers that make up the batch
+  if (!counts) {
+    Finds& finds = finds_[GroupOf(shape)];
+    if (finds.nearest.empty()) finds.nearest = "no numbers of microbatches make up the batch";
+    return true;  // there is room
+  }
   MixedPlan plan{.way = MixedWay::kReplicas, .layout = layouts.front()};
   plan.layout.gradient_accumulation_steps = counts->front();
   for (size_t i = 0; i < layouts.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "plan/mixed/mixed_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -197,40 +198,56 @@ void MixedSearch::AddStageShapes(const Layout& base, std::vector<Shape>& shapes)
   }
 }
 
-// Pipelines of the same depth on each part: as many as it has room for, or fewer where all
-// microbatches then go round.
+// Pipelines of the same depth on each part: as many as it has room for, or the power of two below,
+// of which numbers of microbatches make up a batch more often.
 void MixedSearch::AddReplicaShapes(const Layout& base, std::vector<Shape>& shapes) {
-  const Question& question = questions_.front();
-  const int64_t microbatches = question.batch.global_batch_size / base.micro_batch_size;
-  const Recompute least = asked_.recompute.value_or(Recompute::kNone);
   if (asked_.gradient_accumulation_steps || base.ep > 1) return;
+  const int64_t deepest =
+      std::min<int64_t>(questions_.front().model.num_blocks, kMostPipelineStages);
   std::set<std::vector<int>> sets;
   for (std::vector<int> order : Orders()) {
     std::sort(order.begin(), order.end());
     if (!sets.insert(order).second) continue;
-    const int64_t deepest = std::min<int64_t>(question.model.num_blocks, kMostPipelineStages);
     for (int pp = 1; pp <= deepest; pp = pp < 8 ? pp + 1 : pp * 2) {
       if (asked_.pp.value_or(pp) != pp) continue;
       Shape shape{.way = MixedWay::kReplicas, .parts = order, .layout = base};
       shape.layout.pp = pp;
-      double rate = 0;  // microbatches a second
-      double fill = static_cast<double>(microbatches);
+      std::vector<int> rounded;
       for (const int part : order) {
-        FleetPart& own = *joined_[static_cast<size_t>(part)];
-        shape.counts.push_back(own.slots() / (pp * base.cp * base.tp));
-        const double stage_s = static_cast<double>(question.model.num_blocks) / pp *
-                               own.BlockSeconds(shape.layout, least);
-        rate += shape.counts.back() / stage_s;
-        fill += shape.counts.back() * (pp - 1);
+        const int slots = joined_[static_cast<size_t>(part)]->slots();
+        shape.counts.push_back(slots / (pp * base.cp * base.tp));
+        rounded.push_back(
+            static_cast<int>(std::bit_floor(static_cast<uint32_t>(shape.counts.back()))));
       }
-      const int replicas = std::accumulate(shape.counts.begin(), shape.counts.end(), 0);
-      if (std::find(shape.counts.begin(), shape.counts.end(), 0) != shape.counts.end()) break;
-      if (replicas > microbatches || asked_.dp.value_or(replicas) != replicas) continue;
-      shape.layout.dp = replicas;
-      shape.bound_s = fill / rate;
-      shapes.push_back(std::move(shape));
+      if (*std::min_element(shape.counts.begin(), shape.counts.end()) == 0) break;
+      AddReplicaShape(shape, shapes);
+      if (rounded == shape.counts) continue;
+      shape.counts = std::move(rounded);
+      AddReplicaShape(shape, shapes);
     }
   }
+}
+
+void MixedSearch::AddReplicaShape(Shape shape, std::vector<Shape>& shapes) {
+  const Question& question = questions_.front();
+  const int64_t microbatches = question.batch.global_batch_size / shape.layout.micro_batch_size;
+  shape.layout.dp = std::accumulate(shape.counts.begin(), shape.counts.end(), 0);
+  if (shape.layout.dp > microbatches || asked_.dp.value_or(shape.layout.dp) != shape.layout.dp) {
+    return;
+  }
+  double rate = 0;  // microbatches a second
+  double fill = static_cast<double>(microbatches);
+  for (size_t i = 0; i < shape.parts.size(); ++i) {
+    FleetPart& part = *joined_[static_cast<size_t>(shape.parts[i])];
+    const double block_s =
+        part.BlockSeconds(shape.layout, asked_.recompute.value_or(Recompute::kNone));
+    const double stage_s =
+        static_cast<double>(question.model.num_blocks) / shape.layout.pp * block_s;
+    rate += shape.counts[i] / stage_s;
+    fill += shape.counts[i] * (shape.layout.pp - 1);
+  }
+  shape.bound_s = fill / rate;
+  shapes.push_back(std::move(shape));
 }
 
 // Nothing behind the best of its group can win it. A group that has something to show is not

@@ -61,6 +61,7 @@ class MixedSearch {
   std::vector<Shape> Shapes();
   void AddStageShapes(const Layout& base, std::vector<Shape>& shapes);
   void AddReplicaShapes(const Layout& base, std::vector<Shape>& shapes);
+  void AddReplicaShape(Shape shape, std::vector<Shape>& shapes);
   // Layouts of all tp, cp, schedules and micro_batch_size, with the least dp and pp 1.
   std::vector<Layout> Bases() const;
   bool IsSound(const Layout& base) const;

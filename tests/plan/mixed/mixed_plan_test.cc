@@ -135,7 +135,9 @@ TEST(MixedPlan, KeepsWhatItPromises) {
     ExpectSound(SevenB(), parts, answer->plan);
     for (const MixedLoser& loser : answer->losers) {
       if (loser.plan.step_s == 0) {
-        EXPECT_THAT(loser.why, HasSubstr("the nearest needs ")) << loser.of;
+        EXPECT_THAT(loser.why, testing::AnyOf(HasSubstr("the nearest needs "),
+                                              HasSubstr("no numbers of microbatches")))
+            << loser.of;
         continue;
       }
       ExpectSound(SevenB(), parts, loser.plan);
@@ -224,6 +226,21 @@ TEST(MixedPlan, AsksPartsWithoutRoomToComputeMoreAgainOrToHoldFewerBlocks) {
   const PartUse without = of_old(tight->plan);
   EXPECT_TRUE(without.blocks[0] < with_room.blocks[0] || without.recompute > with_room.recompute);
   EXPECT_GT(tight->plan.step_s, roomy->plan.step_s);
+}
+
+// Three and two replicas: 3 a + 2 b = 128 for many a and b, and one is near the best of all.
+TEST(MixedPlan, MakesUpABatchWhoseReplicasDoNotDivideIt) {
+  JobSpec job = SevenB();
+  job.training.global_batch_size = 128;
+  job.layout = {.tp = 8, .pp = 1, .micro_batch_size = 1};
+  const std::vector<Cluster> parts = {Gpus("new", 3, 1, 80), Gpus("old", 2, 0.5, 80)};
+  const auto answer = Find(job, parts);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const MixedPlan plan = Of(MixedWay::kReplicas, *answer);
+  ASSERT_EQ(plan.uses.size(), 2u);
+  ExpectSound(job, parts, plan);
+  EXPECT_EQ(plan.uses[0].replicas, 3);
+  EXPECT_EQ(plan.uses[1].replicas, 2);
 }
 
 TEST(MixedPlan, SaysWhatDoesNotFit) {
