@@ -49,7 +49,7 @@ cp /usr/bin/orted "$root/bin/orted"
 ln -s orterun "$root/bin/mpirun"
 cp "/usr/$mpi"/*.so "$root/$mpi/"
 cp -r /usr/share/openmpi "$root/share/openmpi"
-cp -r configs/clusters configs/jobs "$root/share/weft/"
+cp -r configs/clusters configs/jobs deploy/systemd "$root/share/weft/"
 touch "$root/share/weft/carried_mpi"
 
 CarryLibraries "$root/lib" "${programs[@]/#/$build/bin/}" "${backends[@]/#/$build/bin/}" \
