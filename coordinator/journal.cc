@@ -21,6 +21,12 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path) 
   return std::unique_ptr<Journal>(new Journal(std::move(file)));
 }
 
+absl::StatusOr<std::unique_ptr<Journal>> Journal::OpenToRead(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file,
+                   RecordFile::OpenToRead(path, {.version = kFormatVersion}, kCure));
+  return std::unique_ptr<Journal>(new Journal(std::move(file)));
+}
+
 absl::StatusOr<std::vector<StoredEvent>> Journal::Replay() {
   std::vector<StoredEvent> history;
   const auto no_snapshot = [](int64_t, absl::string_view) {

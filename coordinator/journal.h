@@ -21,6 +21,9 @@ class Journal final {
   // it is damaged; names the place and the cure.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
 
+  // The same of a journal that is there, to look at: as RecordFile::OpenToRead.
+  static absl::StatusOr<std::unique_ptr<Journal>> OpenToRead(const std::string& path);
+
   // All facts, checked against their checksums, revisions 1, 2, 3... DataLoss as above.
   absl::StatusOr<std::vector<StoredEvent>> Replay();
 

@@ -91,6 +91,28 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(const std::string& 
   return file;
 }
 
+absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::OpenToRead(const std::string& path,
+                                                                   const Format& format,
+                                                                   const std::string& cure) {
+  std::unique_ptr<RecordFile> file(new RecordFile(path, cure));
+  // A log that its writer left behind is read only by who may write it back.
+  const int code = sqlite3_open_v2(path.c_str(), &file->database_,
+                                   SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+  if (code != SQLITE_OK) return file->Error("cannot be opened");
+  RETURN_IF_ERROR(file->Execute("PRAGMA locking_mode=EXCLUSIVE"));
+  RETURN_IF_ERROR(file->Execute("BEGIN EXCLUSIVE"));
+  RETURN_IF_ERROR(file->CheckPages());
+  ASSIGN_OR_RETURN(const int version, file->ReadVersion());
+  RETURN_IF_ERROR(file->Execute("ROLLBACK"));
+  if (version == format.version) return file;
+  return absl::FailedPreconditionError(
+      absl::StrCat("journal ", path, ": has format ", version, ", this weft's is ", format.version,
+                   "; a weftd that is started there would ",
+                   !format.keeps()            ? "move it aside and go on from checkpoints"
+                   : version > format.version ? "refuse it"
+                                              : "upgrade it"));
+}
+
 absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::OpenAny(const std::string& path,
                                                                 const Format& format,
                                                                 const std::string& cure,
@@ -136,21 +158,31 @@ absl::Status RecordFile::Prepare(const Format& format, int* found) {
   return absl::OkStatus();
 }
 
-absl::Status RecordFile::CheckFormat(const Format& format, int* found) {
+absl::Status RecordFile::CheckPages() {
   Statement quick_check(database_, "PRAGMA quick_check(1)");
   if (quick_check.Step() != SQLITE_ROW) return Error("cannot be checked");
   const char* result = reinterpret_cast<const char*>(sqlite3_column_text(quick_check.get(), 0));
   if (result == nullptr || std::string(result) != "ok") {
     return Damaged(result == nullptr ? "" : result);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RecordFile::ReadVersion() {
   Statement version(database_, "SELECT value FROM meta WHERE key='format_version'");
   const int code = version.Step();
-  if (code == SQLITE_DONE) {
+  if (code == SQLITE_DONE) return 0;
+  if (code != SQLITE_ROW) return Error("cannot be read");
+  return sqlite3_column_int(version.get(), 0);
+}
+
+absl::Status RecordFile::CheckFormat(const Format& format, int* found) {
+  RETURN_IF_ERROR(CheckPages());
+  ASSIGN_OR_RETURN(const int is, ReadVersion());
+  if (is == 0) {
     return Execute(
         absl::StrCat("INSERT INTO meta VALUES('format_version','", format.version, "')").c_str());
   }
-  if (code != SQLITE_ROW) return Error("cannot be read");
-  const int is = sqlite3_column_int(version.get(), 0);
   if (format.keeps() && is > format.version) {
     return absl::FailedPreconditionError(
         absl::StrCat("journal ", path_, ": has format ", is, ", of a newer weft; this one reads ",

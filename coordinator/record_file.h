@@ -45,6 +45,11 @@ class RecordFile final {
   static absl::StatusOr<std::unique_ptr<RecordFile>> Open(const std::string& path,
                                                           const Format& format,
                                                           const std::string& cure);
+  // The same of a file that is there, for Replay alone: it is held, and nothing in it is changed.
+  // FailedPrecondition also where it is of another format. Unavailable: there is none.
+  static absl::StatusOr<std::unique_ptr<RecordFile>> OpenToRead(const std::string& path,
+                                                                const Format& format,
+                                                                const std::string& cure);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
@@ -72,6 +77,9 @@ class RecordFile final {
                                                              const std::string& cure, int* found);
   absl::Status Prepare(const Format& format, int* found);
   absl::Status CheckFormat(const Format& format, int* found);
+  absl::Status CheckPages();
+  // The file's; 0: it says none yet.
+  absl::StatusOr<int> ReadVersion();
   // REQUIRES: a transaction is open, the file's version is `from`.
   absl::Status Upgrade(const Format& format, int from);
   absl::Status UpgradeTable(const std::string& table, const Format::Upgrade& upgrade, int from);

@@ -138,6 +138,10 @@ absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(path));
+  if (!journal->moved_aside().empty()) {
+    LogWarning(absl::StrCat(JobName(job), ": its journal of another version is now ",
+                            journal->moved_aside(), "; it goes on from its newest checkpoint"));
+  }
   DriverOptions options;
   options.version = options_.version;
   options.lease_ms = options_.lease_ms;

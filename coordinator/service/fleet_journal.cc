@@ -10,8 +10,7 @@ namespace {
 constexpr int kFormatVersion = 1;
 constexpr char kCure[] =
     "move it away and start weftd again: jobs have to be submitted again, and go on from the "
-    "newest "
-    "checkpoint that verifies";
+    "newest checkpoint that verifies";
 
 // Jobs are never lost to another format. There is no older one yet: who makes version 2 says here
 // how a record of version 1 becomes one of it.
@@ -26,6 +25,12 @@ RecordFile::Format FleetFormat() {
 
 absl::StatusOr<std::unique_ptr<FleetJournal>> FleetJournal::Open(const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, RecordFile::Open(path, FleetFormat(), kCure));
+  return std::unique_ptr<FleetJournal>(new FleetJournal(std::move(file)));
+}
+
+absl::StatusOr<std::unique_ptr<FleetJournal>> FleetJournal::OpenToRead(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file,
+                   RecordFile::OpenToRead(path, FleetFormat(), kCure));
   return std::unique_ptr<FleetJournal>(new FleetJournal(std::move(file)));
 }
 

@@ -22,6 +22,9 @@ class FleetJournal final {
   // The errors of RecordFile.
   static absl::StatusOr<std::unique_ptr<FleetJournal>> Open(const std::string& path);
 
+  // The same of a journal that is there, to look at: as RecordFile::OpenToRead.
+  static absl::StatusOr<std::unique_ptr<FleetJournal>> OpenToRead(const std::string& path);
+
   // Hands the snapshot to `restore`, if there is one, and all records after it to `take`, in order.
   // DataLoss as RecordFile's, or if one of them refuses.
   absl::Status Replay(

@@ -169,7 +169,7 @@ absl::Status CheckState(const std::string& state_folder) {
                                             ": is not there; --state names the folder that "
                                             "weftd was started with"));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<FleetJournal> fleet, FleetJournal::Open(path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<FleetJournal> fleet, FleetJournal::OpenToRead(path));
   FleetBook book;
   RETURN_IF_ERROR(
       fleet->Replay([&](const proto::FleetSnapshot& snapshot,
@@ -182,7 +182,7 @@ absl::Status CheckState(const std::string& state_folder) {
   for (const auto& entry :
        std::filesystem::recursive_directory_iterator(state_folder + "/jobs", error)) {
     if (entry.path().extension() != ".db") continue;
-    ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, Journal::Open(entry.path()));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal, Journal::OpenToRead(entry.path()));
     ASSIGN_OR_RETURN(const std::vector<StoredEvent> facts, journal->Replay());
     std::printf("%s: %zu facts\n", entry.path().c_str(), facts.size());
   }

@@ -106,6 +106,31 @@ TEST_F(RecordFileTest, OfANewerFormatIsRefusedAndKept) {
   EXPECT_THAT(ReadAll(**file), ElementsAre("1: a"));
 }
 
+TEST_F(RecordFileTest, IsOnlyLookedAtByWhoOpensItToRead) {
+  EXPECT_FALSE(RecordFile::OpenToRead(path_, FormatOf(1), kCure).ok());
+  EXPECT_FALSE(std::filesystem::exists(path_)) << "nothing is made";
+  Write(2, {"a", "b"});
+  {
+    const auto file = RecordFile::OpenToRead(path_, FormatOf(2), kCure);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_THAT(ReadAll(**file), ElementsAre("1: a", "2: b"));
+    EXPECT_TRUE(absl::IsFailedPrecondition(RecordFile::Open(path_, FormatOf(2), kCure).status()))
+        << "it is held";
+  }
+  const std::pair<RecordFile::Format, const char*> others[] = {
+      {FormatOf(3), "has format 2, this weft's is 3; a weftd that is started there would upgrade"},
+      {FormatOf(1), "would refuse it"},
+      {{.version = 3}, "would move it aside"}};
+  for (const auto& [format, says] : others) {
+    const absl::Status status = RecordFile::OpenToRead(path_, format, kCure).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+  }
+  const auto file = RecordFile::Open(path_, FormatOf(2), kCure);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(ReadAll(**file), ElementsAre("1: a", "2: b")) << "nothing has changed";
+}
+
 // Who can do without what it says.
 TEST_F(RecordFileTest, OfAnotherFormatIsMovedAsideWhereNobodyNeedsIt) {
   Write(3, {"a"});
