@@ -146,14 +146,12 @@ class Driver final {
     std::string told_folder;  // checkpoint that it was told to read
   };
 
-  // mpirun may have brought it about. It is the one that was seen first, of those that mpirun is
-  // not known to have brought about if there is one, and is held until those of other hosts have
-  // had time to come.
+  // mpirun may have brought it about. It is the one that was seen first, and is held until those of
+  // other hosts have had time to come.
   struct DoubtfulEnd {
     RankEnded fact;
     int64_t seen_ms = 0;
-    bool is_consequence = false;
-    int64_t since_ms = 0;
+    int64_t until_ms = 0;
   };
   // A Look is a question to all hosts while nothing moves, and the answers.
   struct Look {
@@ -254,10 +252,8 @@ class Driver final {
   void OnCheckOpened(const Agent& agent, const proto::CheckOpened& opened);
   void OnHostChecked(const Agent& agent, const proto::HostChecked& checked);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
-  void HoldDoubtful(DoubtfulEnd end);
+  void HoldDoubtful(const RankEnded& fact, int64_t seen_ms);
   void JudgeDoubtful();
-  // The first host whose agent is gone or silent, and with it what it would tell; or null.
-  const HostShare* FirstAbsent();
   void BlameAbsent(RankEnded& fact);
   // How long the machine's agent has been silent, if that is too long.
   std::optional<int64_t> SilentMs(const std::string& machine) const;

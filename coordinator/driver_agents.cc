@@ -199,8 +199,7 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
       RankEnded fact = FactOf(report.rank_ended());
       fact.host = agent.host;
       const proto::Cause& cause = report.rank_ended().cause();
-      if (!cause.in_doubt()) return Happened(fact);
-      return HoldDoubtful({fact, Now() - cause.seen_ms_ago(), cause.is_consequence(), Now()});
+      return cause.in_doubt() ? HoldDoubtful(fact, Now() - cause.seen_ms_ago()) : Happened(fact);
     }
     case proto::AgentReport::kGroupEnded: {
       AttemptEnded fact = FactOf(report.group_ended());
@@ -217,27 +216,18 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
   }
 }
 
-// mpirun ends what it has on all hosts once it has lost one rank: of ends that it may have brought
-// about, the one that was seen first is what it began with, and one that it is known to have
-// brought about is believed where no other has come. Reports are as late as their hosts are busy.
-void Driver::HoldDoubtful(DoubtfulEnd end) {
-  if (doubtful_ && doubtful_->fact.generation == end.fact.generation) {
-    const auto rank = [](const DoubtfulEnd& each) {
-      return std::pair(each.is_consequence, each.seen_ms);
-    };
-    if (rank(*doubtful_) <= rank(end)) return;
-    // An end that takes a consequence's place gives others of its kind the time to come.
-    if (doubtful_->is_consequence == end.is_consequence) end.since_ms = doubtful_->since_ms;
-  }
-  doubtful_ = std::move(end);
+// mpirun kills what it has on all hosts once it has lost one rank: of ends that it may have brought
+// about, the one that was seen first is what it began with. Reports are as late as their hosts are
+// busy.
+void Driver::HoldDoubtful(const RankEnded& fact, int64_t seen_ms) {
+  constexpr int64_t kGatherMs = 30;
+  const bool is_held = doubtful_ && doubtful_->fact.generation == fact.generation;
+  if (is_held && doubtful_->seen_ms <= seen_ms) return;
+  doubtful_ = {fact, seen_ms, is_held ? doubtful_->until_ms : Now() + kGatherMs};
 }
 
 void Driver::JudgeDoubtful() {
-  constexpr int64_t kGatherMs = 30;
-  constexpr int64_t kCauseMs = 1000;  // a host that is so busy tells of its loss later
-  if (!doubtful_) return;
-  const bool waits = doubtful_->is_consequence && FirstAbsent() == nullptr;
-  if (Now() - doubtful_->since_ms < (waits ? kCauseMs : kGatherMs)) return;
+  if (!doubtful_ || Now() < doubtful_->until_ms) return;
   RankEnded fact = std::exchange(doubtful_, std::nullopt)->fact;
   BlameAbsent(fact);
   Happened(fact);
@@ -251,32 +241,29 @@ std::optional<int64_t> Driver::SilentMs(const std::string& machine) const {
   return silent_ms >= LeaseMs() * 7 / 10 ? std::optional(silent_ms) : std::nullopt;
 }
 
-// After a restart of the coordinator agents may only be on their way back.
-const HostShare* Driver::FirstAbsent() {
-  if (job_.phase == Phase::kRecovering) return nullptr;
-  for (const HostShare& share : job_.generation.shares) {
-    if (share.gone) continue;
-    if (AgentOf(share.machine) == nullptr || SilentMs(share.machine)) return &share;
-  }
-  return nullptr;
-}
-
-// Such a host cannot tell of its own loss: what the others saw of it is that mpirun ended their
-// ranks.
+// A host whose agent is gone or silent cannot tell of its own loss: what the others saw of it is
+// that mpirun ended their ranks. After a restart of the coordinator agents may only be on their way
+// back.
 void Driver::BlameAbsent(RankEnded& fact) {
-  const HostShare* const share = FirstAbsent();
-  if (share == nullptr) return;
-  fact.rank = -1;
-  fact.signal = fact.exit_code = 0;
-  fact.host = share->host;
-  fact.last_stderr = "";
-  fact.message = absl::StrCat("the agent on ", share->host, " is gone, and its ranks with it");
-  if (AgentOf(share->machine) == nullptr) return;
-  fact.message = absl::StrFormat(
-      "the agent on %s has not been heard for %.1f s, and its ranks stop before its lease of "
-      "%.1f s is over",
-      share->host, static_cast<double>(*SilentMs(share->machine)) / 1000,
-      static_cast<double>(LeaseMs()) / 1000);
+  if (job_.phase == Phase::kRecovering) return;
+  for (const HostShare& share : job_.generation.shares) {
+    const bool is_gone = AgentOf(share.machine) == nullptr;
+    const std::optional<int64_t> silent_ms = SilentMs(share.machine);
+    if (share.gone || !(is_gone || silent_ms)) continue;
+    fact.rank = -1;
+    fact.signal = fact.exit_code = 0;
+    fact.host = share.host;
+    fact.last_stderr = "";
+    fact.message = absl::StrCat("the agent on ", share.host, " is gone, and its ranks with it");
+    if (!is_gone) {
+      fact.message = absl::StrFormat(
+          "the agent on %s has not been heard for %.1f s, and its ranks stop before its lease of "
+          "%.1f s is over",
+          share.host, static_cast<double>(*silent_ms) / 1000,
+          static_cast<double>(LeaseMs()) / 1000);
+    }
+    return;
+  }
 }
 
 // mpirun's daemons are started by agents, each on its own host.

@@ -24,10 +24,10 @@ void Say(HostAgent& agent, What what) {
 // the place of one that is in doubt.
 void Tell(HostAgent& agent, RankEnd end, bool in_doubt) {
   if (in_doubt && agent.has_other_hosts && agent.phase == GroupPhase::kRunning) {
-    if (!agent.doubtful) agent.doubtful_since_ms = 0;
-    const bool is_better =
-        !agent.doubtful || (agent.doubtful->is_consequence && !end.is_consequence);
-    if (is_better) agent.doubtful = std::move(end);
+    if (!agent.doubtful) {
+      agent.doubtful = std::move(end);
+      agent.doubtful_since_ms = 0;
+    }
     return;
   }
   const bool is_cause = end.signal != 0 || end.exit_code != 0 || end.rank < 0;
@@ -113,16 +113,14 @@ void Record(const RankExited& fact, HostAgent& agent) {
   const bool by_starter =
       agent.kind != GroupKind::kForked && agent.failed && !agent.doubtful && end.signal == SIGKILL;
   if (agent.phase == GroupPhase::kKilling || by_starter) return;
-  // mpirun ends the ranks here as soon as it misses one of another host, which that host may not
-  // have told yet. A shim that was too late to say so may have been killed by it all the same.
-  end.message = fact.dismissed   ? "mpirun ended it, as it does when it has lost another one"
-                : fact.shim_lost ? "its shim was killed"
-                                 : HintOf(end.signal, end.exit_code);
-  end.is_consequence = fact.dismissed;
+  // mpirun kills the shims here as soon as it misses a daemon of another host, which that host may
+  // not have told yet.
+  end.message = fact.shim_lost ? "its shim was killed, as mpirun does when it has lost another one"
+                               : HintOf(end.signal, end.exit_code);
   if (!clean) end.last_lines = fact.last_lines;
   agent.failed = agent.failed || !clean;
   if (agent.failed && agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
-  const bool in_doubt = fact.dismissed || fact.shim_lost || end.signal == SIGTERM;
+  const bool in_doubt = fact.shim_lost || end.signal == SIGTERM;
   Tell(agent, std::move(end), in_doubt);
 }
 
@@ -140,7 +138,6 @@ void Record(const StarterExited& fact, HostAgent& agent) {
                                    strsignal(end.signal), ")")
                     : absl::StrCat(fact.name, " ended with code ", end.exit_code, ": ", fact.words);
   end.signal = end.exit_code = 0;  // they are no rank's
-  end.is_consequence = !by_signal;
   Tell(agent, std::move(end), !by_signal);
   if (agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
 }

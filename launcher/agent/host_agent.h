@@ -38,11 +38,10 @@ struct RankEnd {
   int rank = -1;
   int signal = 0;
   int exit_code = 0;
-  std::string message;          // beyond the numbers; may be empty
-  std::string last_lines;       // of its output
-  bool in_doubt = false;        // mpirun may have done it because of another host, which is silent
-  bool is_consequence = false;  // where it is in doubt: mpirun has done it
-  int64_t seen_ms_ago = 0;      // where it is in doubt
+  std::string message;      // beyond the numbers; may be empty
+  std::string last_lines;   // of its output
+  bool in_doubt = false;    // mpirun may have done it because of another host, which is silent
+  int64_t seen_ms_ago = 0;  // where it is in doubt
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
 
@@ -130,7 +129,6 @@ struct RankExited {
   int wait_status = 0;
   std::string last_lines;
   bool shim_lost = false;  // its shim was killed, and it with that
-  bool dismissed = false;  // mpirun had begun to end it, as it does when it has lost another one
 };
 struct StarterExited {
   int64_t generation = 0;

@@ -123,12 +123,8 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     if (message->kind == ShimMessage::Kind::kStarted) {
       shim.started = *message;
       shim.worker = std::move(beside);
-    } else if (message->kind == ShimMessage::Kind::kDismissed) {
-      shim.dismissed = true;
-      continue;
     } else if (message->kind == ShimMessage::Kind::kEnded) {
       shim.ended = true;
-      message->dismissed = shim.dismissed;
       shim.worker.Close();
     } else {
       message->pid = shim.pid;
@@ -141,7 +137,6 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     end.kind = ShimMessage::Kind::kEnded;
     end.wait_status = SIGKILL;  // as wait(2) encodes it
     end.shim_lost = true;
-    end.dismissed = shim.dismissed;
     end.last_out = "";
   }
   return false;

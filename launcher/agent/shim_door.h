@@ -28,8 +28,8 @@ class ShimDoor {
 
   // Returns what shims have said since the last call. A shim that goes before it has told its
   // worker's end counts as a worker that was killed by SIGKILL, which is what its death does to the
-  // worker. That mpirun had begun to end it is a field of its end. The pid of who wants a daemon is
-  // the kernel's word, and its number is not another's as long as it is connected.
+  // worker. The pid of who wants a daemon is the kernel's word, and its number is not another's as
+  // long as it is connected.
   std::vector<ShimMessage> Take();
   // Cuts off the shim that has that pid itself.
   void HangUp(int64_t pid);
@@ -45,7 +45,6 @@ class ShimDoor {
     int64_t pid = 0;      // the shim's own
     Descriptor worker;    // pidfd
     ShimMessage started;  // generation 0: has said nothing yet
-    bool dismissed = false;
     bool ended = false;
   };
 

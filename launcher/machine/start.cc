@@ -104,9 +104,9 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options,
   mca("orte_tmpdir_base", options.temporary_folder);
   mca("btl_vader_backing_directory", options.temporary_folder);
   mca("btl_vader_single_copy_mechanism", options.single_copy ? "cma" : "none");
-  // Seconds between CONT, TERM and KILL, by which it ends all ranks once it has lost one: shims
-  // have the first to say that it is mpirun's doing. Nobody waits for them, as agents kill before.
-  mca("odls_base_sigkill_timeout", "1");
+  // When a rank is lost the others cannot finish their step: kill them at once. The default waits
+  // a second twice before it names the first cause.
+  mca("odls_base_sigkill_timeout", "0");
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
 }

@@ -81,26 +81,15 @@ void SignalWorker(int pidfd, int signal) {
   syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0);
 }
 
-// Waits for the worker's end; passes signals on, and kills it when the agent is gone. mpirun ends
-// its ranks by CONT, TERM and KILL, a second apart, once it has lost one of them, and sends neither
-// CONT nor TERM else: the agent hears of it, and the worker is not asked to save, which it could
-// not.
-int Watch(ShimMessage message, int pidfd, int agent, int signals) {
-  const auto worker = static_cast<pid_t>(message.pid);
-  const auto starter = static_cast<uint32_t>(getppid());
+// Waits for the worker's end; passes signals on, and kills it when the agent is gone.
+int Watch(pid_t worker, int pidfd, int agent, int signals) {
   pollfd fds[3] = {{pidfd, POLLIN, 0}, {signals, POLLIN, 0}, {agent, POLLIN, 0}};
   for (;;) {
     if (poll(fds, 3, -1) < 0) continue;  // EINTR
     if (fds[0].revents != 0) break;
     signalfd_siginfo info;
     if (fds[1].revents != 0 && read(signals, &info, sizeof(info)) == sizeof(info)) {
-      const bool is_end =
-          info.ssi_pid == starter && (info.ssi_signo == SIGCONT || info.ssi_signo == SIGTERM);
-      if (is_end && message.kind != ShimMessage::Kind::kDismissed) {
-        message.kind = ShimMessage::Kind::kDismissed;
-        TellAgent(agent, message, -1);
-      }
-      if (!is_end && info.ssi_signo != SIGCONT) SignalWorker(pidfd, SIGTERM);
+      SignalWorker(pidfd, SIGTERM);
     }
     if (fds[2].revents == 0) continue;
     SignalWorker(pidfd, SIGKILL);
@@ -124,7 +113,7 @@ int RunShim(const ShimOptions& options) {
   }
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCONT}) sigaddset(&set, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
   const int agent = CallAgent(options.agent);
@@ -160,8 +149,8 @@ int RunShim(const ShimOptions& options) {
   }
   message.pid = worker;
   TellAgent(agent, message, pidfd);
-  message.wait_status = Watch(message, pidfd, agent, signals);
   message.kind = ShimMessage::Kind::kEnded;
+  message.wait_status = Watch(worker, pidfd, agent, signals);
   message.last_out = EndOf(log);
   TellAgent(agent, message, -1);
   const int status = message.wait_status;

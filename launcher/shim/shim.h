@@ -15,8 +15,7 @@ struct ShimOptions {
   std::vector<std::string> argv;  // the worker; argv[0]: found in PATH unless it holds a slash
 };
 
-// Runs the worker to its end. TERM, INT, USR1 and USR2 are passed on as TERM ("save and stop"), but
-// for those by which mpirun ends a rank, of which the agent is told; the
+// Runs the worker to its end. TERM, INT, USR1 and USR2 are passed on as TERM ("save and stop"); the
 // worker is killed when the agent goes, and by the kernel when this process does. Returns the
 // worker's exit code or 128 + its signal; 1 if the agent cannot be reached or is another user's, 2
 // if the environment names no rank, 127 if the worker cannot be executed. What goes wrong before

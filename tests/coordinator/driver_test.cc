@@ -92,7 +92,7 @@ class DriverTest : public testing::Test {
     driver_->TakeAgentReport(stream, report);
   }
   // Rank 0 of generation 1 was killed, perhaps by mpirun.
-  void SayInDoubt(int64_t stream, int64_t seen_ms_ago = 0, bool is_consequence = false) {
+  void SayInDoubt(int64_t stream, int64_t seen_ms_ago = 0) {
     proto::AgentReport report;
     report.set_sequence(++sequence_);
     report.mutable_rank_ended()->set_generation(1);
@@ -100,7 +100,6 @@ class DriverTest : public testing::Test {
     report.mutable_rank_ended()->mutable_cause()->set_signal(9);
     report.mutable_rank_ended()->mutable_cause()->set_in_doubt(true);
     report.mutable_rank_ended()->mutable_cause()->set_seen_ms_ago(seen_ms_ago);
-    report.mutable_rank_ended()->mutable_cause()->set_is_consequence(is_consequence);
     driver_->TakeAgentReport(stream, report);
   }
   // Until what is in doubt is judged.
@@ -190,34 +189,6 @@ TEST_F(DriverTest, BelievesWhatIsInDoubtWhereAllAgentsAreThere) {
   ASSERT_TRUE(driver_->job().last_failure);
   EXPECT_EQ(driver_->job().last_failure->cause.host, "host-a");
   EXPECT_EQ(driver_->job().last_failure->cause.rank, 0);
-}
-
-// The host that has lost a rank may be so busy that it tells of it long after the others.
-TEST_F(DriverTest, WaitsForTheCauseOfWhatMpirunHasBroughtAbout) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
-  SayInDoubt(1, 200, /*is_consequence=*/true);
-  for (int i = 0; i < 10; ++i) HearOthersOut();
-  ASSERT_FALSE(driver_->job().last_failure);
-  SayInDoubt(2, 0);
-  driver_->RunOnce();
-  SayInDoubt(1, 200, /*is_consequence=*/true);
-  HearOthersOut();
-  ASSERT_TRUE(driver_->job().last_failure);
-  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
-}
-
-TEST_F(DriverTest, BelievesThatMpirunDidItWhereNoCauseComes) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
-  SayInDoubt(1, 200, /*is_consequence=*/true);
-  for (int i = 0; i < 34; ++i) HearOthersOut();
-  ASSERT_TRUE(driver_->job().last_failure);
-  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-a");
 }
 
 TEST_F(DriverTest, BlamesTheHostThatSawItsEndFirstOfThoseInDoubt) {

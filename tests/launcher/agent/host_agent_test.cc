@@ -184,25 +184,6 @@ TEST(HostAgent, WaitsForABetterCauseWhereMpirunMayHaveKilled) {
   EXPECT_EQ(later.phase, GroupPhase::kNone);
 }
 
-// An end by mpirun is told as such, and takes no place from a shim that was killed before.
-TEST(HostAgent, DoubtsLeastWhatMpirunHasNotBroughtAbout) {
-  const RankExited dismissed{1, 0, SIGKILL, "", true, true};
-  const RankExited killed{1, 1, SIGKILL, "", true, false};
-  const HostAgent running = Play({}, {LaunchOrdered{1, 3, kMpirun, true}, GroupStarted{1}});
-  for (const std::vector<HostFact>& facts :
-       std::vector<std::vector<HostFact>>{{dismissed, killed}, {killed, dismissed}, {dismissed}}) {
-    HostAgent agent = running;
-    for (const HostFact& each : facts) agent = Apply(std::move(agent), each);
-    agent = Play(agent, {TimePassed{1}, TimePassed{1 + kDoubtMs}});
-    ASSERT_EQ(agent.reports.size(), 1u);
-    const auto& end = std::get<RankEnd>(agent.reports[0].what);
-    EXPECT_TRUE(end.in_doubt);
-    EXPECT_EQ(end.rank, facts.size() == 1 ? 0 : 1);
-    EXPECT_EQ(end.is_consequence, facts.size() == 1);
-    EXPECT_THAT(end.message, HasSubstr(facts.size() == 1 ? "mpirun ended it" : "its shim was"));
-  }
-}
-
 TEST(HostAgent, TellsACertainCauseAtOnceAndInPlaceOfADoubtfulOne) {
   const HostAgent doubts = Play({}, {LaunchOrdered{1, 3, kMpirun, true}, GroupStarted{1},
                                      RankExited{1, 1, SIGKILL, "", true}});

@@ -147,9 +147,10 @@ TEST_F(ShimTest, SaysThatAProgramCannotBeExecuted) {
   EXPECT_EQ(CodeOf(shim), 127);
 }
 
-// They may come from a batch system.
+// TERM is mpirun's to everybody before it kills; USR2 may come from a batch system. Both mean "save
+// and stop" to a worker.
 TEST_F(ShimTest, PassesSignalsOnAsTheWishToSave) {
-  for (const int signal : {SIGINT, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
     ChildProcess shim = Start({"sh", "-c",
                                "trap 'echo saved; exit 5' TERM; echo up; "
                                "while :; do sleep 0.02; done"});
@@ -163,33 +164,6 @@ TEST_F(ShimTest, PassesSignalsOnAsTheWishToSave) {
   }
 }
 
-// As mpirun does when it has lost a rank: CONT, and TERM a second later.
-TEST_F(ShimTest, TellsThatMpirunEndsItAndAsksItsWorkerForNothing) {
-  ChildProcess shim = Start({"sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.02; done"});
-  Hear(1);
-  kill(shim.pid(), SIGCONT);  // this process is its parent
-  kill(shim.pid(), SIGTERM);  // of both, a process reads TERM first
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_THAT(door_->Take(), testing::IsEmpty()) << "its worker goes on";
-  kill(shim.pid(), SIGKILL);
-  const ShimMessage ended = Hear(1)[0];
-  EXPECT_TRUE(ended.dismissed);
-  EXPECT_TRUE(ended.shim_lost);
-}
-
-TEST_F(ShimTest, IsDismissedByNobodyButItsStarter) {
-  ChildProcess shim = Start({"sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.02; done"});
-  Hear(1);
-  auto stranger = ChildProcess::Start(
-      {.argv = {"sh", "-c", "kill -CONT $0; kill -TERM $0", std::to_string(shim.pid())},
-       .env = {},
-       .output = "/dev/null"});
-  ASSERT_TRUE(stranger.ok());
-  const ShimMessage ended = Hear(1)[0];
-  EXPECT_FALSE(ended.dismissed);
-  EXPECT_EQ(WEXITSTATUS(ended.wait_status), 5) << "it was asked to save";
-}
-
 TEST_F(ShimTest, TakesItsWorkerWithIt) {
   ChildProcess shim = Start({"sleep", "30"});
   const ShimMessage started = Hear(1)[0];
@@ -197,8 +171,6 @@ TEST_F(ShimTest, TakesItsWorkerWithIt) {
   const ShimMessage ended = Hear(1)[0];
   EXPECT_EQ(ended.rank, 2);
   EXPECT_EQ(ended.wait_status, SIGKILL);
-  EXPECT_TRUE(ended.shim_lost);
-  EXPECT_FALSE(ended.dismissed) << "mpirun has had no part in it";
   EXPECT_TRUE(Eventually([&] { return kill(static_cast<pid_t>(started.pid), 0) != 0; }));
   EXPECT_EQ(door_->open_shims(), 0u);
 }
@@ -339,11 +311,10 @@ TEST(DaemonArguments, OfAnotherCommandAreNone) {
 
 TEST(ShimText, OfAnotherVersionOrShapeIsRefused) {
   for (const char* text :
-       {"", "weft-shim 2 started 1 0 7", "weft-shim 3 started 1 0", "weft-shim 3 started 1 0 7 8",
-        "weft-shim 3 ended 1 0 7", "weft-shim 3 dismissed 1 0", "weft-shim 3 started 0 0 7",
-        "weft-shim 3 started 1 -1 7", "weft-shim 3 started 1 x 7", "weft-shim 3 daemon 1 7",
-        "weft-shim 3 daemon 1 7 h2 h3", "weft-shim 3 daemon 0 7 h2",
-        "weft-shim 3 daemon 1 7 h2\nno end", "GET / HTTP/1.1"}) {
+       {"", "weft-shim 1 started 1 0 7", "weft-shim 2 started 1 0", "weft-shim 2 started 1 0 7 8",
+        "weft-shim 2 ended 1 0 7", "weft-shim 2 started 0 0 7", "weft-shim 2 started 1 -1 7",
+        "weft-shim 2 started 1 x 7", "weft-shim 2 daemon 1 7", "weft-shim 2 daemon 1 7 h2 h3",
+        "weft-shim 2 daemon 0 7 h2", "weft-shim 2 daemon 1 7 h2\nno end", "GET / HTTP/1.1"}) {
     EXPECT_FALSE(ParseShimText(text)) << text;
   }
 }
