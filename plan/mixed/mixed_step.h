@@ -17,7 +17,7 @@ struct MixedStep {
   std::vector<double> busy_s = {};  // of each stage: all its microbatches
 };
 
-// By closed forms, which are bounds from below; ReplayMixed by a dry run of the schedule.
+// EstimateMixed takes closed forms, bounds from below; ReplayMixed a dry run of the schedule.
 // `part_of_stage`: the part that holds each stage. REQUIRES: layers_per_stage is set.
 MixedStep EstimateMixed(const Layout& layout, absl::Span<FleetPart* const> part_of_stage);
 absl::StatusOr<MixedStep> ReplayMixed(const Layout& layout,

@@ -73,9 +73,13 @@ std::string HostsChaos::WrongCulprit(const Expected& expected, int64_t generatio
     return event.event == "rank_lost" && event.generation >= generation;
   });
   if (lost == events.end()) return "nobody is blamed";
-  const bool is_right = (expected.host.empty() || lost->host == expected.host) &&
-                        (expected.rank < 0 || lost->rank == expected.rank) &&
-                        lost->reason.find(expected.said) != std::string::npos;
+  const auto says = [&](const std::string& words) {
+    return lost->reason.find(words) != std::string::npos;
+  };
+  const bool is_right =
+      (expected.host.empty() || lost->host == expected.host) &&
+      (expected.rank < 0 || lost->rank == expected.rank) &&
+      (says(expected.said) || (!expected.or_said.empty() && says(expected.or_said)));
   if (is_right) return "";
   return absl::StrCat("rank ", expected.rank, " on ", expected.host, " is to blame (\"",
                       expected.said, "\"), not rank ", lost->rank, " on ", lost->host, ": ",

@@ -13,11 +13,12 @@ namespace weft {
 
 // An Expected says what the run has to make of a fault. A generation that ends has one first cause.
 struct Expected {
-  bool struck = true;     // false: there was nobody to do it to
-  bool goes_on = false;   // the generation does, and nobody is blamed
-  std::string host = {};  // blamed; empty: any
-  int rank = -1;          // blamed; -1: any
-  std::string said = {};  // part of the reason
+  bool struck = true;        // false: there was nobody to do it to
+  bool goes_on = false;      // the generation does, and nobody is blamed
+  std::string host = {};     // blamed; empty: any
+  int rank = -1;             // blamed; -1: any
+  std::string said = {};     // part of the reason
+  std::string or_said = {};  // in place of that; empty: nothing is
 };
 
 class HostsChaos : public HostsRun {

@@ -143,11 +143,12 @@ class Chaos : public HostsChaos {
          [this](unsigned draw) {
            const int host = AnyHost(draw);
            const Victim victim = Find(host, kWorkers, draw);
-           // As a hang, or as silent: its lease of 4 s may end first, as a phase that other faults
-           // have made slow has three times that to hang in.
+           // The rank's lease of 4 s may end before it counts as one that hangs.
            return Expected{.struck = Signal(host, victim, "STOP"),
                            .host = HostBed::Name(host),
-                           .rank = victim.rank};
+                           .rank = victim.rank,
+                           .said = " hangs in ",
+                           .or_said = "nothing heard for"};
          }},
         {"SIGSTOP of an agent for 7 s", With::kAny,
          [this](unsigned draw) {

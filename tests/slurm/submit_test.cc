@@ -25,7 +25,7 @@ TEST_F(SlurmRun, GivesTheVeryLossesOfALocalRun) {
   EXPECT_THAT(log, ::testing::Not(HasSubstr("accounting"))) << "it is off";
 }
 
-// As README says it to somebody who has a cluster.
+// README says it so to somebody who has a cluster.
 TEST_F(SlurmRun, TakesTwoCommandsFromAJobFileToTwoNodes) {
   const std::string file = WriteJob({.parallelism = "dp: 2, pp: 2, tp: 1",
                                      .cluster = "slots: 2, nodes: 2, scheduler: slurm",
