@@ -316,11 +316,10 @@ void AgentShell::TakeLifeline() {
 }
 
 void AgentShell::TakeLease() {
-  // Nobody holds its lifeline, so it leaves by itself once it was asked to stop and its coordinator
-  // is gone.
-  const bool is_alone = !options_.leaves_with_stdin && options_.allocation == 0;
-  if (is_alone && agent_.save_requested && agent_.phase == GroupPhase::kNone && !HasLease() &&
-      !agent_.leaving) {
+  // Whoever holds its lifeline may be cut off too, and a scheduler that has asked it to stop kills
+  // it before long, with its files in place. A standing agent tells its own when to leave.
+  const bool is_asked = agent_.save_requested && options_.allocation == 0;
+  if (is_asked && agent_.phase == GroupPhase::kNone && !HasLease() && !agent_.leaving) {
     LogInfo("leaving: it was asked to stop, and hears no coordinator");
     gone_ = absl::UnavailableError("it was asked to stop, and the coordinator is gone");
     Happened(LeaveAsked{});

@@ -151,6 +151,20 @@ TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
   StopWeftd();
 }
 
+// As Slurm does on a node that was cut off from whoever waits for its agent.
+TEST_F(Hosts, HaveAnAgentThatLeavesWhenItIsAskedToAndHearsNobody) {
+  ASSERT_NO_FATAL_FAILURE(StartWeftd());
+  Start(Agent());
+  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  bed_->CutLink(2);
+  EXPECT_EQ(bed_->Run(2, "kill $(pgrep -x weft)").exit_code, 0);
+  EXPECT_TRUE(Eventually(20, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
+  EXPECT_EQ(bed_->Run(2, "ls -A /dev/shm").out, "");
+  bed_->RestoreLink(2);
+  agent_.reset();
+  StopWeftd();
+}
+
 TEST_F(Hosts, HaveAnAgentThatDialsAgainOnceItsLinkIsUp) {
   ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
