@@ -11,5 +11,7 @@ inline constexpr std::array<const char*, 4> kRankVariables = {
 // The same for its number among the ranks of its host.
 inline constexpr std::array<const char*, 3> kLocalRankVariables = {
     "WEFT_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
+// The host whose agent started it, by the name that the coordinator knows.
+inline constexpr char kHostVariable[] = "WEFT_HOST";
 
 }  // namespace weft

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "process/rank_variables.h"
 
 namespace weft {
 
 inline constexpr char kRunVariable[] = "WEFT_RUN";
 inline constexpr char kGenerationVariable[] = "WEFT_GENERATION";
-inline constexpr char kHostVariable[] = "WEFT_HOST";
 
 enum class ProcessKind {
   kAny,

@@ -20,6 +20,7 @@ constexpr Limits kNegative = {.most = 0, .below_most = true, .allowed = "less th
 constexpr Limits kUpToLr = {.least = 0, .allowed = "0 to optimizer.lr"};
 constexpr Limits kTwoOrMore = {
     .least = 2, .most = kMostInt, .allowed = "2 or more: the newest may turn out damaged"};
+constexpr Limits kMeasureSeconds = {.least = 0, .most = 100, .allowed = "0 to 100 seconds"};
 constexpr Limits kSeconds = {.least = 1, .most = 86400, .allowed = "1 to 86400 seconds"};
 constexpr Limits kNotNegative = {.least = 0, .allowed = "0 (off) or more"};
 constexpr Limits kShare = {
@@ -241,6 +242,9 @@ constexpr JobKey kJobKeys[] = {
      "longest wait for all ranks to register, and in the first collective call", "", kSeconds},
     {"comm.train_timeout_seconds", kExecution, WEFT_FIELD(comm.train_timeout_seconds),
      "longest wait in any later collective call", "", kSeconds, "dist_timeout ddp_timeout"},
+    {"comm.measure_seconds", kExecution, WEFT_FIELD(comm.measure_seconds),
+     "a new run measures the links among its ranks for about so long, into links.json; 0: not", "",
+     kMeasureSeconds},
     {"validation.interval", kExecution, WEFT_FIELD(validation.interval),
      "steps between evaluations, and one after the last step; 0: none", "", Between(0, kMaxSteps),
      "validation.freq val_check_interval eval_interval eval_steps"},

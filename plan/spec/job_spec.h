@@ -135,6 +135,7 @@ struct FaultToleranceSpec {
 struct CommSpec {
   double init_timeout_seconds = 300;
   double train_timeout_seconds = 100;
+  double measure_seconds = 0;  // links are measured so long before the first step; 0: not
   friend bool operator==(const CommSpec&, const CommSpec&) = default;
 };
 

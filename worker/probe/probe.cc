@@ -3,14 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -21,8 +19,8 @@
 #include "process/signals.h"
 #include "worker/backend/library_environment.h"
 #include "worker/backend/loader.h"
+#include "worker/links/link_probe.h"
 #include "worker/probe/folder_relay.h"
-#include "worker/probe/link_timer.h"
 #include "worker/probe/probe_rates.h"
 #include "worker/probe/product.h"
 #include "worker/process/process_rank.h"
@@ -31,14 +29,6 @@ namespace weft {
 namespace {
 
 constexpr int64_t kCommTimeoutMs = 20000;
-// Up to where a link's rate no longer grows: links of GPUs are faster than a host's memory.
-constexpr int64_t kHostMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23};
-constexpr int64_t kDeviceMessageBytes[] = {4, 4096, 65536, 1 << 20, 1 << 23, 1 << 26, 1 << 28};
-
-double NowSeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // Returns what libraries hold of the device's memory, or this process's resident memory where the
 // device's is the host's. REQUIRES: whoever measured has freed its own.
 int64_t LibraryBytes(Device& device) {
@@ -145,133 +135,6 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   return std::string(value);
 }
 
-// Sizes of groups that all ranks are in, each among its neighbours: 2, 4, ... and the world.
-std::vector<int> GroupSizes(int world_size) {
-  std::vector<int> sizes;
-  for (int size = 2; size < world_size && world_size % size == 0; size *= 2) sizes.push_back(size);
-  sizes.push_back(world_size);
-  return sizes;
-}
-
-// This rank's group of `size` neighbours.
-absl::StatusOr<int> NeighbourGroup(Comm& comm, int size) {
-  std::vector<int> ranks(static_cast<size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), comm.rank() / size * size);
-  int group = 0;
-  RETURN_IF_ERROR(ToStatus(comm.NewGroup(GroupUse::kBlocking, ranks.data(), size, &group)));
-  return group;
-}
-
-// Measures collectives on messages of growing sizes; every rank makes the same calls.
-class LinkProbe {
- public:
-  // `data`: as large as the largest message and 4 bytes a rank. Within about `seconds` in all.
-  LinkProbe(Device& device, Comm& comm, int world, absl::Span<const int64_t> message_bytes,
-            double seconds, void* data)
-      : comm_(comm),
-        message_bytes_(message_bytes),
-        most_s_(seconds / kMostOfTime),
-        data_(data),
-        sizes_(GroupSizes(comm.world_size())),
-        timer_(device, comm, world,
-               seconds /
-                   static_cast<double>(message_bytes.size() * (1 + kCollectives * sizes_.size())),
-               &NowSeconds) {}
-
-  absl::StatusOr<std::vector<CollectivePoint>> Run(int world) {
-    // There and back.
-    RETURN_IF_ERROR(
-        Grow(Collective::kSendReceive, 2, 2, [&](View view) { return PingPong(view); }));
-    for (const int size : sizes_) {
-      int group = world;
-      if (size < comm_.world_size()) {
-        ASSIGN_OR_RETURN(group, NeighbourGroup(comm_, size));
-      }
-      RETURN_IF_ERROR(MeasureGroup(size, group));
-    }
-    return std::move(points_);
-  }
-
- private:
-  static constexpr size_t kCollectives = 3;  // of MeasureGroup, beside a transfer
-  static constexpr double kMostOfTime = 8;   // no size shall take more than this part of the time
-
-  // Every collective among groups of one size, all groups at once, as in training.
-  absl::Status MeasureGroup(int size, int group) {
-    RETURN_IF_ERROR(Grow(Collective::kAllReduce, size, 1,
-                         [&](View view) { return comm_.AllReduce(group, ReduceOp::kSum, view); }));
-    RETURN_IF_ERROR(Grow(Collective::kReduceScatter, size, 1, [&](View view) {
-      return comm_.ReduceScatter(group, ReduceOp::kSum, view);
-    }));
-    return Grow(Collective::kAllGather, size, 1,
-                [&](View view) { return comm_.AllGather(group, view); });
-  }
-
-  // `call` sends a message `times` times. Ends before a size that, by the one before, would take
-  // too long.
-  template <typename Call>
-  absl::Status Grow(Collective collective, int ranks, int times, const Call& call) {
-    double byte_s = 0;
-    for (const int64_t bytes : message_bytes_) {
-      if (3 * byte_s * static_cast<double>(bytes) > most_s_) break;
-      int64_t elements = bytes / 4;
-      const bool halves =
-          collective == Collective::kReduceScatter || collective == Collective::kAllGather;
-      if (halves) elements = std::max<int64_t>(1, elements / ranks) * ranks;  // a range for each
-      const View view{data_, 1, elements, DType::kF32};
-      double seconds = 0;
-      ASSIGN_OR_RETURN(seconds, timer_.Time([&] { return ToStatus(call(view)); }));
-      points_.push_back({collective, ranks, view.bytes(), seconds / times});
-      if (bytes > 1 << 20) byte_s = seconds / static_cast<double>(bytes);
-    }
-    return absl::OkStatus();
-  }
-
-  // One message there and one back between neighbours 2i and 2i+1, all pairs at once.
-  BackendStatus PingPong(View data) {
-    const int peer = comm_.rank() ^ 1;
-    if (peer >= comm_.world_size()) return {};
-    const bool first = comm_.rank() < peer;
-    for (const bool send : {first, !first}) {
-      const Transfer transfer{.send = send, .peer = peer, .data = data};
-      if (BackendStatus status = comm_.Exchange(&transfer, 1); !status.ok()) return status;
-    }
-    return {};
-  }
-
-  Comm& comm_;
-  absl::Span<const int64_t> message_bytes_;
-  double most_s_;
-  void* data_;
-  std::vector<int> sizes_;
-  LinkTimer timer_;
-  std::vector<CollectivePoint> points_;
-};
-
-absl::StatusOr<std::vector<CollectivePoint>> MeasureLinks(Device& device, Comm& comm,
-                                                          absl::Span<const int64_t> message_bytes,
-                                                          double seconds) {
-  const int64_t largest = message_bytes.back() + 4 * comm.world_size();
-  void* data = device.Allocate(largest);
-  if (data == nullptr) return absl::ResourceExhaustedError("no memory to measure with");
-  device.Zero(View{data, 1, largest / 4, DType::kF32});
-  ASSIGN_OR_RETURN(const int world, NeighbourGroup(comm, comm.world_size()));
-  auto points = LinkProbe(device, comm, world, message_bytes, seconds, data).Run(world);
-  device.Free(data, largest);
-  return points;
-}
-
-std::string LinksJson(int ranks, const std::vector<CollectivePoint>& points) {
-  std::vector<std::string> items;
-  items.reserve(points.size());
-  for (const CollectivePoint& point : points) {
-    items.push_back(
-        absl::StrFormat("{\"collective\": \"%s\", \"ranks\": %d, \"bytes\": %d, \"seconds\": %.6g}",
-                        WordOf(point.collective), point.ranks, point.bytes, point.seconds));
-  }
-  return absl::StrFormat("\"ranks\": %d, \"collectives\": [%s]", ranks, absl::StrJoin(items, ", "));
-}
-
 // Empty on ranks other than 0.
 absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, BackendKind kind,
                                           const BackendApi& api) {
@@ -292,21 +155,16 @@ absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, BackendKi
                                  .device = device,
                                  .relay = options.relay_folder.empty() ? nullptr : &relay};
   RETURN_IF_ERROR(ToStatus(api.open_comm(&comm_options, &comm)));
-  if (comm->world_size() < 2) {
-    return absl::FailedPreconditionError("links are measured by 2 or more ranks at once");
-  }
   // A rank that fails leaves at once, its peers may wait for it: mpirun ends them.
-  const absl::Span<const int64_t> message_bytes = kind == BackendKind::kCpu
-                                                      ? absl::MakeConstSpan(kHostMessageBytes)
-                                                      : absl::MakeConstSpan(kDeviceMessageBytes);
-  ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points,
-                   MeasureLinks(*device, *comm, message_bytes, options.seconds));
+  constexpr double kThisNode = 0;
+  ASSIGN_OR_RETURN(const LinkTimes links,
+                   MeasureLinks(kind, *device, *comm, kThisNode, options.seconds, [] {}));
   const int64_t library_bytes = LibraryBytes(*device);
   const bool first = comm->rank() == 0;
   api.close_comm(comm);
   api.close_device(device);
   if (!first) return std::string();
-  return absl::StrCat(LinksJson(me.world_size, points), ", \"library_bytes\": ", library_bytes);
+  return absl::StrCat(LinksJson(links), ", \"library_bytes\": ", library_bytes);
 }
 
 }  // namespace

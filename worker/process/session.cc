@@ -36,6 +36,7 @@
 #include "worker/backend/library_environment.h"
 #include "worker/backend/loader.h"
 #include "worker/process/link.h"
+#include "worker/process/measured_run.h"
 #include "worker/process/process_rank.h"
 #include "worker/state/groups.h"
 #include "worker/train/step_report.h"
@@ -430,6 +431,10 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   {
     const CommGuard guard(shared, link, *opened.comm);
     if (shared.lost) return absl::AbortedError("the coordinator is gone");
+    if (options.generation == 1 && assignment.job.comm.measure_seconds > 0) {
+      RETURN_IF_ERROR(MeasureLinksOfRun(assignment.job, options.run_folder, *opened.device,
+                                        *opened.comm, progress));
+    }
     RunHooks hooks = HooksOf(link, shared, *opened.device, assignment.job);
     ASSIGN_OR_RETURN(hooks.computes_by, ComputesBy(*opened.api, me.local_rank));
     hooks.progress = &progress;

@@ -129,7 +129,7 @@ inline JobSpec FullJob() {
   job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
   job.checkpoint = {"saved", 10, 4, ResumeMode::kNone};
   job.fault_tolerance = {5, 2.5, 30, false};
-  job.comm = {11, 12};
+  job.comm = {11, 12, 13};
   job.validation = {6, 2};
   job.log_freq = 3;
   job.profiler = {true, 7};

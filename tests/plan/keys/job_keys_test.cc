@@ -44,6 +44,7 @@ TEST(JobKeys, AreFrozen) {
       "fault_tolerance.preflight "
       "fault_tolerance.on_preempt "
       "fault_tolerance.skip_loss_zscore comm.init_timeout_seconds comm.train_timeout_seconds "
+      "comm.measure_seconds "
       "validation.interval validation.steps metrics.log_freq metrics.tensorboard metrics.wandb "
       "profiler.enable profiler.freq profiler.memory_snapshot lora.r lora.lora_alpha "
       "lora.lora_dropout lora.target_modules lora.quantization lora.double_quantization "

@@ -1,6 +1,6 @@
 // A clock that calls move on, and a Comm of one rank: what the timer does on a machine that is
 // slow all of a sudden.
-#include "worker/probe/link_timer.h"
+#include "worker/links/link_timer.h"
 
 #include <gtest/gtest.h>
 

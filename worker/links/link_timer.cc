@@ -1,4 +1,4 @@
-#include "worker/probe/link_timer.h"
+#include "worker/links/link_timer.h"
 
 #include <algorithm>
 #include <utility>
