@@ -152,6 +152,7 @@ class Driver final {
     RankEnded fact;
     int64_t seen_ms = 0;
     int64_t until_ms = 0;
+    std::vector<AttemptEnded> ends = {};  // of hosts where nothing is left since; they say no cause
   };
   // A Look is a question to all hosts while nothing moves, and the answers.
   struct Look {

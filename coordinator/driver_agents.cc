@@ -205,7 +205,8 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
       AttemptEnded fact = FactOf(report.group_ended());
       fact.host = agent.host;
       fact.machine = agent.machine;
-      return Happened(fact);
+      const bool is_held = doubtful_ && doubtful_->fact.generation == fact.generation;
+      return is_held ? doubtful_->ends.push_back(fact) : Happened(fact);
     }
     case proto::AgentReport::kSaveRequested:
       return Happened(StopAsked{/*now=*/false});
@@ -223,14 +224,17 @@ void Driver::HoldDoubtful(const RankEnded& fact, int64_t seen_ms) {
   constexpr int64_t kGatherMs = 30;
   const bool is_held = doubtful_ && doubtful_->fact.generation == fact.generation;
   if (is_held && doubtful_->seen_ms <= seen_ms) return;
-  doubtful_ = {fact, seen_ms, is_held ? doubtful_->until_ms : Now() + kGatherMs};
+  if (!is_held) doubtful_.emplace().until_ms = Now() + kGatherMs;
+  doubtful_->fact = fact;
+  doubtful_->seen_ms = seen_ms;
 }
 
 void Driver::JudgeDoubtful() {
   if (!doubtful_ || Now() < doubtful_->until_ms) return;
-  RankEnded fact = std::exchange(doubtful_, std::nullopt)->fact;
-  BlameAbsent(fact);
-  Happened(fact);
+  DoubtfulEnd doubtful = *std::exchange(doubtful_, std::nullopt);
+  BlameAbsent(doubtful.fact);
+  Happened(doubtful.fact);
+  for (const AttemptEnded& end : doubtful.ends) Happened(end);
 }
 
 // Ranks of a host whose agent is silent stop themselves before its lease is over: by then it has

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/hosts.h"
 #include "plan/errors.h"
 #include "process/version.h"
 #include "proto/job_text.h"
@@ -177,6 +178,24 @@ TEST_F(DriverTest, BlamesTheHostWhoseAgentIsSilentForWhatIsInDoubt) {
   EXPECT_EQ(driver_->job().last_failure->cause.rank, -1);
   EXPECT_THAT(driver_->job().last_failure->cause.text,
               testing::HasSubstr("the agent on host-b has not been heard for "));
+}
+
+// An agent says both in one breath, where it has waited in vain for a better cause.
+TEST_F(DriverTest, JudgesWhatIsInDoubtBeforeNothingIsLeftOfItsHost) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  driver_->DetachAgent(2);
+  SayInDoubt(1);
+  SayGroupEnded(1, 1);
+  driver_->RunOnce();
+  EXPECT_FALSE(driver_->job().last_failure);
+  HearOthersOut();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
+  EXPECT_TRUE(FindShare(driver_->job(), "a") == nullptr || FindShare(driver_->job(), "a")->gone)
+      << "its end is not forgotten";
 }
 
 TEST_F(DriverTest, BelievesWhatIsInDoubtWhereAllAgentsAreThere) {
