@@ -1,4 +1,5 @@
-// weft calibrate: measures this machine and writes the cluster profile that describes it.
+// weft calibrate: measures this machine, and the links to others like it, and writes the cluster
+// profile that describes them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -13,7 +14,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "data/whole_file.h"
+#include "launcher/commands/calibrate_hosts.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/host_options.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/job_file/cluster_yaml.h"
 #include "launcher/job_file/yaml_tree.h"
@@ -38,6 +41,11 @@ struct CalibrateArguments {
   int slots = 0;  // 0: as many as the machine has
   int threads = 1;
   double seconds = 20;
+  std::string profile;  // of each host, instead of this machine
+  std::string links;    // links.json of a run
+  HostWords hosts;
+  std::vector<std::string> sets;  // of the run that measures them
+  std::optional<int> nics;        // of a host
 };
 
 std::string HostName() {
@@ -91,6 +99,47 @@ absl::StatusOr<Cluster> Measure(const CalibrateArguments& arguments, const std::
   return ClusterFromProbes(facts, rates, links);
 }
 
+// The profile that was named, instead of what is measured.
+absl::StatusOr<Cluster> NamedProfile(const std::string& path) {
+  Issues issues;
+  Cluster cluster = ReadCluster(Value::Scalar(path, {"--profile", 0, 1}), {}, ".", &issues);
+  if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
+  return cluster;
+}
+
+// Adds what is between hosts, where that is asked for.
+absl::Status AddHosts(const CalibrateArguments& arguments, const std::string& path,
+                      const std::vector<ListedHost>& hosts, const std::atomic<bool>& stop,
+                      Cluster* cluster) {
+  absl::StatusOr<std::string> links = std::string();
+  std::string from = "--hosts";
+  if (!arguments.links.empty()) {
+    from = absl::StrCat("--links: ", arguments.links);
+    links = ReadWholeFile(arguments.links, kMostLinksBytes);
+    if (!links.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--links: ", links.status().message()));
+    }
+  } else if (!hosts.empty()) {
+    std::cout << "measuring links among " << hosts.size() << " hosts, " << cluster->slots_per_node
+              << " workers on each" << std::endl;
+    HostsProbe probe{.words = arguments.hosts};
+    probe.hosts = static_cast<int>(hosts.size());
+    probe.threads = arguments.threads;
+    probe.sets = arguments.sets;
+    probe.seconds = arguments.seconds;
+    probe.folder = std::filesystem::absolute(path).replace_extension("").string() + "-links";
+    probe.stop = &stop;
+    ASSIGN_OR_RETURN(links, MeasureOnHosts(probe, *cluster));
+  } else {
+    return absl::OkStatus();
+  }
+  const bool is_cpu = cluster->device.backend == BackendKind::kCpu;
+  const int unsaid = is_cpu ? 1 : cluster->nics_per_node;
+  const absl::Status added = AddLinksAcrossHosts(*links, arguments.nics.value_or(unsaid), cluster);
+  if (added.ok()) return added;
+  return {added.code(), absl::StrCat(from, ": ", added.message())};
+}
+
 absl::Status OutputError(const absl::Status& status) {
   return absl::InvalidArgumentError(
       absl::StrCat("--output: ", status.message(), "; choose another"));
@@ -101,9 +150,11 @@ absl::Status Write(const Cluster& cluster, const std::string& path, double secon
       "# Measured by weft calibrate on ", HostName(), ", ",
       absl::FormatTime("%Y-%m-%d %H:%M", absl::Now(), absl::UTCTimeZone()), " UTC, in ",
       absl::StrFormat("%.0f", seconds), " s, by ", VersionText(),
-      ".\n# Peaks are the best that was measured. There is no inter_node: one machine cannot "
-      "measure its\n# network. Keys: docs/clusters.md.\n",
-      LinesText(ClusterTree(cluster), 0));
+      ".\n# Peaks are the best that was measured.",
+      cluster.inter_node == LinkProfile{}
+          ? " There is no inter_node: one machine cannot measure its\n# network (--hosts)."
+          : "",
+      " Keys: docs/clusters.md.\n", LinesText(ClusterTree(cluster), 0));
   // The text has to read back as `weft plan --cluster` will read it, or nothing is written.
   Issues issues;
   const std::optional<Value> tree = ParseYaml(text, path, 0, &issues);
@@ -134,6 +185,11 @@ void Summarize(const CalibrateArguments& arguments, const Cluster& cluster,
                                1e6 * cluster.intra_node.latency_s,
                                cluster.intra_node.bytes_per_s / 1e9, device.matmuls.size(),
                                cluster.collectives.size());
+  if (cluster.inter_node != LinkProfile{}) {
+    std::cout << absl::StrFormat(
+        "  between hosts %.3g us + %.3g GB/s a NIC, of which a host has %d\n",
+        1e6 * cluster.inter_node.latency_s, cluster.inter_node.bytes_per_s / 1e9, cluster.nics());
+  }
   std::cout << "written: " << path << "\ntry next:\n  " << arguments.program
             << " plan configs/jobs/quickstart.yaml --without-data --set parallelism.dp=auto --set "
                "parallelism.pp=auto --cluster "
@@ -141,6 +197,9 @@ void Summarize(const CalibrateArguments& arguments, const Cluster& cluster,
 }
 
 int Calibrate(const CalibrateArguments& arguments) {
+  const absl::StatusOr<std::vector<ListedHost>> named = HostsOf(arguments.hosts);
+  if (!named.ok()) return Fail(named.status());
+  const std::vector<ListedHost>& hosts = *named;
   MachineFacts facts;
   facts.backend = ParseBackend(arguments.backend).value_or(BackendKind::kCpu);
   facts.cores = UsableCores();
@@ -169,9 +228,15 @@ int Calibrate(const CalibrateArguments& arguments) {
   run.threads = arguments.threads;
   run.seconds = arguments.seconds;
   run.stop = &stop;
-  const absl::StatusOr<Cluster> cluster = Measure(arguments, folder, facts, run);
+  absl::StatusOr<Cluster> cluster = arguments.profile.empty()
+                                        ? Measure(arguments, folder, facts, run)
+                                        : NamedProfile(arguments.profile);
   if (absl::IsCancelled(cluster.status())) return kExitInterrupted;
   if (!cluster.ok()) return Fail(cluster.status());
+  if (!arguments.profile.empty()) cluster->name = facts.name;
+  const absl::Status added = AddHosts(arguments, path, hosts, stop, &*cluster);
+  if (absl::IsCancelled(added)) return kExitInterrupted;
+  if (!added.ok()) return Fail(added);
   const absl::Status written = Write(*cluster, path, absl::ToDoubleSeconds(absl::Now() - start));
   if (!written.ok()) return Fail(written);
   Summarize(arguments, *cluster, path);
@@ -194,6 +259,17 @@ void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code) {
       ->check(WholeNumber(1, 1024));
   calibrate->add_option("--seconds", arguments->seconds, "how long to measure one worker")
       ->check(NumberWithin(0.5, 45));
+  CLI::Option* profile = calibrate->add_option(
+      "--profile", arguments->profile, "add links to this profile; this machine is not measured");
+  CLI::Option* links = calibrate->add_option("--links", arguments->links,
+                                             "links.json of a run with comm.measure_seconds");
+  AddHostNames(*calibrate, &arguments->hosts);
+  calibrate->add_option("--set", arguments->sets, "a key of the run on --hosts")
+      ->allow_extra_args(false);
+  calibrate->add_option("--nics", arguments->nics, "NICs that a host's workers share; CPU: 1")
+      ->check(WholeNumber(1, 1024));
+  links->excludes("--hosts")->excludes("--hostfile");
+  profile->excludes("--slots")->excludes("--backend");
   calibrate->callback([arguments, exit_code] { *exit_code = Calibrate(*arguments); });
 }
 

@@ -86,17 +86,17 @@ absl::Status ReadRates(const Json& probe, Cluster& cluster) {
   return absl::OkStatus();
 }
 
-absl::Status ReadLinks(const Json& probe, Cluster& cluster) {
-  for (const Json& item : probe.at("collectives")) {
+absl::StatusOr<std::vector<CollectivePoint>> PointsOf(const Json& links) {
+  std::vector<CollectivePoint> points;
+  for (const Json& item : links.at("collectives")) {
     CollectivePoint point{Collective::kAllReduce, item.at("ranks"), item.at("bytes"),
-                          Rounded(item.at("seconds"))};
+                          Rounded(item.at("seconds")), item.value("nodes", 1)};
     ASSIGN_OR_RETURN(
         point.collective,
         ParseWord<Collective>(item.at("collective").get<std::string>(), "a collective"));
-    cluster.collectives.push_back(point);
+    points.push_back(point);
   }
-  cluster.intra_node = FitLink(cluster.collectives);
-  return absl::OkStatus();
+  return points;
 }
 
 absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& links,
@@ -114,7 +114,8 @@ absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& link
   RETURN_IF_ERROR(ReadRates(rates, cluster));
   if (links.is_object()) {
     library_bytes = std::max(library_bytes, links.at("library_bytes").get<int64_t>());
-    RETURN_IF_ERROR(ReadLinks(links, cluster));
+    ASSIGN_OR_RETURN(cluster.collectives, PointsOf(links));
+    cluster.intra_node = FitLink(cluster.collectives);
   } else {
     cluster.intra_node = {.latency_s = 0, .bytes_per_s = device.StreamBytesPerS()};
   }
@@ -133,7 +134,43 @@ absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& link
   return absl::OkStatus();
 }
 
+absl::Status AddAcrossHosts(const Json& links, int nics, Cluster& cluster) {
+  const int nodes = links.at("nodes");
+  const int ranks = links.at("ranks");
+  if (nodes < 2) {
+    return absl::InvalidArgumentError("is of one host; links between hosts take two");
+  }
+  const absl::string_view backend = WordOf(cluster.device.backend);
+  if (links.at("backend").get<std::string>() != backend) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "is of backend ", links.at("backend").get<std::string>(), ", the profile of ", backend));
+  }
+  ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points, PointsOf(links));
+  std::vector<CollectivePoint> of_the_network;
+  for (const CollectivePoint& point : points) {
+    if (point.nodes < 2) continue;
+    cluster.collectives.push_back(point);
+    if (point.ranks == point.nodes) of_the_network.push_back(point);
+  }
+  cluster.inter_node = FitLink(of_the_network);
+  cluster.nics_per_node = nics;
+  // All ranks of a node were at it at once.
+  if (nics > 0) cluster.inter_node.bytes_per_s *= static_cast<double>(ranks) / nodes / nics;
+  cluster.inter_node.bytes_per_s = Rounded(cluster.inter_node.bytes_per_s);
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status AddLinksAcrossHosts(const std::string& json, int nics, Cluster* cluster) {
+  try {
+    RETURN_IF_ERROR(AddAcrossHosts(Json::parse(json), nics, *cluster));
+  } catch (const Json::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is not what a run's measuring leaves (", error.what(), ")"));
+  }
+  return CheckCluster(*cluster);
+}
 
 LinkProfile FitLink(const std::vector<CollectivePoint>& points) {
   // seconds = steps * latency + moved / rate; each equation is divided by its seconds.

@@ -20,6 +20,37 @@ using ::testing::HasSubstr;
 // On an idle machine it is 1.5 s at most (bench/README.md); CI runs other tests beside.
 constexpr double kTrainsAgainWithinS = 5;
 
+// The links that training on these hosts would use, by its own means.
+TEST_F(HostsRun, CanBeMeasuredIntoAProfile) {
+  const std::string profile = bed_->shared() + "/lab.yaml";
+  const std::vector<std::string> command = {std::string(kBin) + "/weft",
+                                            "calibrate",
+                                            "--output",
+                                            profile,
+                                            "--slots",
+                                            "2",
+                                            "--seconds",
+                                            "2",
+                                            "--hosts",
+                                            kThreeHosts,
+                                            "--set",
+                                            "cluster.ssh_options=" + bed_->ssh_options(),
+                                            "--set",
+                                            absl::StrCat("cluster.network=", HostBed::kNetwork)};
+  run_ = bed_->Start(1, command, {});
+  const auto ended = run_->Wait(120);
+  ASSERT_TRUE(ended) << run_->Stdout();
+  ASSERT_EQ(ended->signal, 0) << run_->Stdout() << run_->Stderr();
+  ASSERT_EQ(ended->exit_code, 0) << run_->Stdout() << run_->Stderr();
+  EXPECT_THAT(run_->Stdout(), HasSubstr("measuring links among 3 hosts, 2 workers on each"));
+  EXPECT_THAT(run_->Stdout(), HasSubstr("GB/s a NIC, of which a host has 1"));
+  const std::string text = ReadText(profile);
+  EXPECT_THAT(text, HasSubstr("inter_node: {latency_s: "));
+  EXPECT_THAT(text, HasSubstr("collective: all_reduce, ranks: 3, bytes: 4096"));
+  EXPECT_THAT(text, HasSubstr("nodes: 3}"));
+  EXPECT_FALSE(std::filesystem::exists(bed_->shared() + "/lab-links")) << "the run is left";
+}
+
 TEST_F(HostsRun, GivesTheVeryLossesOfOneHost) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
   StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace weft {
 namespace {
 
@@ -117,6 +119,50 @@ TEST(ClusterFromProbes, OfOneWorkerNeedsNoLinks) {
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_TRUE(cluster->collectives.empty());
   EXPECT_EQ(cluster->device.library_bytes, int64_t{256} << 20);
+}
+
+// A transfer that takes 10 us and a byte 1 ns among groups of one rank per node.
+std::string LinksOnHosts(int nodes, const char* backend = "cpu") {
+  return absl::StrCat(R"({"backend": ")", backend, R"(", "ranks": )", 2 * nodes, R"(, "nodes": )",
+                      nodes, R"(, "collectives": [
+    {"collective": "send_receive", "ranks": 2, "nodes": 1, "bytes": 1000000, "seconds": 1e-5},
+    {"collective": "send_receive", "ranks": 2, "nodes": 2, "bytes": 1000, "seconds": 1.1e-5},
+    {"collective": "send_receive", "ranks": 2, "nodes": 2, "bytes": 1000000, "seconds": 1.01e-3},
+    {"collective": "all_reduce", "ranks": 2, "nodes": 2, "bytes": 1000000, "seconds": 1.02e-3},
+    {"collective": "all_reduce", "ranks": 4, "nodes": 2, "bytes": 1000000, "seconds": 5e-3}]})");
+}
+
+TEST(AddLinksAcrossHosts, FitsTheNetworkByOneRankPerNodeAndKeepsThePoints) {
+  absl::StatusOr<Cluster> cluster = ClusterFromProbes(Facts(), kRates, kLinks);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const LinkProfile inside = cluster->intra_node;
+  const size_t inside_points = cluster->collectives.size();
+  ASSERT_EQ(AddLinksAcrossHosts(LinksOnHosts(2), 1, &*cluster), absl::OkStatus());
+  EXPECT_NEAR(cluster->inter_node.latency_s, 1e-5, 1e-8);
+  // Two ranks of a node shared its one NIC.
+  EXPECT_NEAR(cluster->inter_node.bytes_per_s, 2e9, 1e7);
+  EXPECT_EQ(cluster->nics_per_node, 1);
+  EXPECT_EQ(cluster->intra_node, inside);
+  EXPECT_EQ(cluster->collectives.size(), inside_points + 4);
+  EXPECT_EQ(cluster->collectives.back().nodes, 2);
+  absl::StatusOr<Cluster> own = ClusterFromProbes(Facts(), kRates, kLinks);
+  ASSERT_EQ(AddLinksAcrossHosts(LinksOnHosts(2), 0, &*own), absl::OkStatus());
+  EXPECT_NEAR(own->inter_node.bytes_per_s, 1e9, 1e7) << "a NIC for each";
+}
+
+TEST(AddLinksAcrossHosts, RefusesWhatDoesNotFit) {
+  const absl::StatusOr<Cluster> cluster = ClusterFromProbes(Facts(), kRates, kLinks);
+  ASSERT_TRUE(cluster.ok());
+  for (const auto& [json, words] : std::vector<std::pair<std::string, std::string>>{
+           {LinksOnHosts(1), "is of one host; links between hosts take two"},
+           {LinksOnHosts(2, "cuda"), "is of backend cuda, the profile of cpu"},
+           {"{}", "is not what a run's measuring leaves"},
+           {"no JSON", "is not what a run's measuring leaves"}}) {
+    Cluster copy = *cluster;
+    const absl::Status status = AddLinksAcrossHosts(json, 1, &copy);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(status.message(), testing::HasSubstr(words));
+  }
 }
 
 TEST(ClusterFromProbes, RefusesWhatIsNotAProbesAnswer) {
