@@ -107,19 +107,32 @@ absl::StatusOr<Cluster> NamedProfile(const std::string& path) {
   return cluster;
 }
 
+// The hosts that are named, and what the file of --links holds: who asks in vain hears it at once.
+absl::StatusOr<std::vector<ListedHost>> TakeLinks(const CalibrateArguments& arguments,
+                                                  std::string* links) {
+  if (!arguments.links.empty()) {
+    absl::StatusOr<std::string> text = ReadWholeFile(arguments.links, kMostLinksBytes);
+    if (!text.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--links: ", text.status().message()));
+    }
+    *links = *std::move(text);
+  }
+  ASSIGN_OR_RETURN(std::vector<ListedHost> hosts, HostsOf(arguments.hosts));
+  if (hosts.size() == 1) {
+    return absl::InvalidArgumentError("--hosts: one host has no links to others; name two or more");
+  }
+  if (hosts.empty() && links->empty() && !arguments.profile.empty()) {
+    return absl::InvalidArgumentError(
+        "--profile: links are added to it; say --hosts or --links, or leave it out to measure");
+  }
+  return hosts;
+}
+
 // Adds what is between hosts, where that is asked for.
 absl::Status AddHosts(const CalibrateArguments& arguments, const std::string& path,
                       const std::vector<ListedHost>& hosts, const std::atomic<bool>& stop,
-                      Cluster* cluster) {
-  absl::StatusOr<std::string> links = std::string();
-  std::string from = "--hosts";
-  if (!arguments.links.empty()) {
-    from = absl::StrCat("--links: ", arguments.links);
-    links = ReadWholeFile(arguments.links, kMostLinksBytes);
-    if (!links.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--links: ", links.status().message()));
-    }
-  } else if (!hosts.empty()) {
+                      std::string links, Cluster* cluster) {
+  if (!hosts.empty()) {
     std::cout << "measuring links among " << hosts.size() << " hosts, " << cluster->slots_per_node
               << " workers on each" << std::endl;
     HostsProbe probe{.words = arguments.hosts};
@@ -130,14 +143,13 @@ absl::Status AddHosts(const CalibrateArguments& arguments, const std::string& pa
     probe.folder = std::filesystem::absolute(path).replace_extension("").string() + "-links";
     probe.stop = &stop;
     ASSIGN_OR_RETURN(links, MeasureOnHosts(probe, *cluster));
-  } else {
-    return absl::OkStatus();
   }
+  if (links.empty()) return absl::OkStatus();
   const bool is_cpu = cluster->device.backend == BackendKind::kCpu;
   const int unsaid = is_cpu ? 1 : cluster->nics_per_node;
-  const absl::Status added = AddLinksAcrossHosts(*links, arguments.nics.value_or(unsaid), cluster);
-  if (added.ok()) return added;
-  return {added.code(), absl::StrCat(from, ": ", added.message())};
+  const absl::Status added = AddLinksAcrossHosts(links, arguments.nics.value_or(unsaid), cluster);
+  if (added.ok() || arguments.links.empty()) return added;
+  return {added.code(), absl::StrCat("--links: ", arguments.links, ": ", added.message())};
 }
 
 absl::Status OutputError(const absl::Status& status) {
@@ -197,9 +209,9 @@ void Summarize(const CalibrateArguments& arguments, const Cluster& cluster,
 }
 
 int Calibrate(const CalibrateArguments& arguments) {
-  const absl::StatusOr<std::vector<ListedHost>> named = HostsOf(arguments.hosts);
-  if (!named.ok()) return Fail(named.status());
-  const std::vector<ListedHost>& hosts = *named;
+  std::string links;
+  const absl::StatusOr<std::vector<ListedHost>> hosts = TakeLinks(arguments, &links);
+  if (!hosts.ok()) return Fail(hosts.status());
   MachineFacts facts;
   facts.backend = ParseBackend(arguments.backend).value_or(BackendKind::kCpu);
   facts.cores = UsableCores();
@@ -234,7 +246,7 @@ int Calibrate(const CalibrateArguments& arguments) {
   if (absl::IsCancelled(cluster.status())) return kExitInterrupted;
   if (!cluster.ok()) return Fail(cluster.status());
   if (!arguments.profile.empty()) cluster->name = facts.name;
-  const absl::Status added = AddHosts(arguments, path, hosts, stop, &*cluster);
+  const absl::Status added = AddHosts(arguments, path, *hosts, stop, std::move(links), &*cluster);
   if (absl::IsCancelled(added)) return kExitInterrupted;
   if (!added.ok()) return Fail(added);
   const absl::Status written = Write(*cluster, path, absl::ToDoubleSeconds(absl::Now() - start));

@@ -113,8 +113,8 @@ absl::StatusOr<std::string> MeasureOnHosts(const HostsProbe& probe, const Cluste
   absl::StatusOr<std::string> links =
       ReadWholeFile(probe.folder + "/links/links.json", kMostLinksBytes);
   if (!links.ok()) {
-    return absl::InternalError(absl::StrCat("the run that measures has left no links, see ",
-                                            probe.folder, "/links/logs"));
+    return absl::InternalError(
+        absl::StrCat("the run that measures has left no links, see ", probe.folder, "/links/logs"));
   }
   std::filesystem::remove_all(probe.folder, ignored);
   return links;

@@ -147,6 +147,7 @@ absl::Status AddAcrossHosts(const Json& links, int nics, Cluster& cluster) {
   }
   ASSIGN_OR_RETURN(const std::vector<CollectivePoint> points, PointsOf(links));
   std::vector<CollectivePoint> of_the_network;
+  std::erase_if(cluster.collectives, [](const CollectivePoint& point) { return point.nodes > 1; });
   for (const CollectivePoint& point : points) {
     if (point.nodes < 2) continue;
     cluster.collectives.push_back(point);

@@ -26,10 +26,11 @@ struct MachineFacts {
 absl::StatusOr<Cluster> ClusterFromProbes(const MachineFacts& facts, const std::string& rates,
                                           const std::string& links);
 
-// Adds what ranks on several hosts have measured of their links (`json`: a run's links.json,
-// worker/links/link_probe.h) to the profile of such a host: points across nodes, and inter_node by
-// the groups of one rank per node, whose ranks share the node's `nics` (0: each has its own).
-// InvalidArgument if it is of one host, of another backend or no such file.
+// Adds, or puts in place of those that are there, what ranks on several hosts have measured of
+// links (`json`: a run's links.json, worker/links/link_probe.h) to the profile of such a host:
+// points across nodes, and inter_node by the groups of one rank per node, whose ranks share the
+// node's `nics` (0: each has its own). InvalidArgument if it is of one host, of another backend or
+// no such file.
 absl::Status AddLinksAcrossHosts(const std::string& json, int nics, Cluster* cluster);
 
 // Latency and rate that explain the points best, each point's error relative to it: a ring

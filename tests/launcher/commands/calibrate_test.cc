@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,6 +53,43 @@ TEST(Calibrate, WritesAProfileThatPlansHere) {
   const auto json = nlohmann::json::parse(planned.out);
   EXPECT_GT(json["prediction"]["step_s"].get<double>(), 1e-4);
   EXPECT_LT(json["prediction"]["step_s"].get<double>(), 60.0);
+}
+
+// Nothing is measured before it is clear that it can be used.
+TEST(Calibrate, AddsLinksBetweenHostsToAProfileThatIsThere) {
+  JobFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder.path() + "/" + name) << text;
+  };
+  const std::string points = R"("collectives": [
+    {"collective": "all_reduce", "ranks": 2, "nodes": 2, "bytes": 4096, "seconds": 5e-5},
+    {"collective": "all_reduce", "ranks": 2, "nodes": 2, "bytes": 1048576, "seconds": 1e-3}]})";
+  write("links.json", R"({"backend": "cpu", "ranks": 8, "nodes": 2, )" + points);
+  write("gpus.json", R"({"backend": "cuda", "ranks": 8, "nodes": 2, )" + points);
+  const std::string profile = "--profile " WEFT_SOURCE_DIR "/configs/clusters/cpu.yaml ";
+  const Ran added = RunWeft(folder, "calibrate --output lab.yaml --links links.json " + profile);
+  ASSERT_EQ(added.exit_code, 0) << added.err << added.out;
+  EXPECT_THAT(added.out, HasSubstr("between hosts"));
+  Issues issues;
+  const Cluster cluster =
+      ReadCluster(Value::Scalar("lab.yaml", {"test", 0, 1}), {}, folder.path(), &issues);
+  ASSERT_EQ(issues.Text(), "");
+  EXPECT_EQ(cluster.name, "lab");
+  EXPECT_EQ(cluster.nics_per_node, 1);
+  EXPECT_GT(cluster.inter_node.bytes_per_s, 1e9) << "four workers shared it";
+  EXPECT_EQ(cluster.collectives.back().nodes, 2);
+  for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
+           {"--links gpus.json " + profile, "gpus.json: is of backend cuda, the profile of cpu"},
+           {"--links missing.json", "--links: missing.json: "},
+           {profile, "--profile: links are added to it; say --hosts or --links"},
+           {"--hosts one", "--hosts: one host has no links to others; name two or more"},
+           {"--links links.json --hosts a,b", "--links excludes --hosts"},
+           {"--links links.json --profile none.yaml", "none.yaml"}}) {
+    const Ran refused = RunWeft(folder, "calibrate --output other.yaml " + arguments);
+    EXPECT_EQ(refused.exit_code, 2) << arguments;
+    EXPECT_THAT(refused.err, HasSubstr(words));
+    EXPECT_FALSE(std::filesystem::exists(folder.path() + "/other.yaml"));
+  }
 }
 
 TEST(Calibrate, OffersACommandThatWorksOnAnyNumberOfSlots) {
