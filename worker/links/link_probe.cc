@@ -132,9 +132,8 @@ class LinkProbe {
 
 }  // namespace
 
-absl::StatusOr<LinkTimes> MeasureLinks(BackendKind backend, Device& device, Comm& comm,
-                                           double node, double seconds,
-                                           const std::function<void()>& moved) {
+absl::StatusOr<LinkTimes> MeasureLinks(BackendKind backend, Device& device, Comm& comm, double node,
+                                       double seconds, const std::function<void()>& moved) {
   const int ranks = comm.world_size();
   if (ranks < 2) {
     return absl::FailedPreconditionError("links are measured by 2 or more ranks at once");

@@ -25,9 +25,8 @@ struct LinkTimes {
 // differ in their number of ranks; ResourceExhausted if the device has no room for the largest
 // message (8 MiB; on a GPU 256 MiB); else the Comm's own errors. `moved` is called after each
 // point, by an eighth of `seconds` apart unless the links are much slower than they were before.
-absl::StatusOr<LinkTimes> MeasureLinks(BackendKind backend, Device& device, Comm& comm,
-                                           double node, double seconds,
-                                           const std::function<void()>& moved);
+absl::StatusOr<LinkTimes> MeasureLinks(BackendKind backend, Device& device, Comm& comm, double node,
+                                       double seconds, const std::function<void()>& moved);
 
 // "ranks": 4, "nodes": 2, "collectives": [{"collective", "ranks", "nodes", "bytes", "seconds"}]:
 // the inside of a JSON object.

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// What rank 0 writes into the run's folder: {"backend": "cpu", "ranks", "nodes", "collectives":
+// Rank 0 writes this into the run's folder: {"backend": "cpu", "ranks", "nodes", "collectives":
 // [...]} (worker/links/link_probe.h). `weft calibrate --links` reads it.
 inline constexpr char kLinksFile[] = "links.json";
 
