@@ -49,8 +49,9 @@ bool IsHeadOfCudnn(int64_t head_dim) {
   return head_dim == 64 || head_dim == 128;
 }
 
-bool IsRunOfCudnn(int64_t run_len) {
-  return run_len % 128 == 0;
+bool AreRunsOfCudnn(int64_t seq_len, int64_t cp, bool masks_documents) {
+  constexpr int64_t kTile = 128;
+  return cp == 1 || (!masks_documents && seq_len / (2 * cp) % kTile == 0);
 }
 
 std::vector<int64_t> DocumentBounds(int64_t batch, int64_t seq_len) {

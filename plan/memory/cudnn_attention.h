@@ -20,8 +20,8 @@ struct CudnnAttentionCall {
 
 // Says whether the backend asks cuDNN about heads of that size at all.
 bool IsHeadOfCudnn(int64_t head_dim);
-// The same, under context parallelism, of runs of so many positions.
-bool IsRunOfCudnn(int64_t run_len);
+// Says the same of the runs that context parallelism cuts sequences into; whole ones it takes.
+bool AreRunsOfCudnn(int64_t seq_len, int64_t cp, bool masks_documents);
 
 // Returns the numbers that a call's count of documents is rounded up to where documents do not see
 // each other, ascending: 1, 2, 4, ... for each sequence, up to one for 256 tokens or to four. For

@@ -85,10 +85,9 @@ int64_t LocalRows(absl::Span<const Bucket> buckets, absl::string_view suffix) {
 // About attention.
 bool AsksCudnn(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                const Numerics& numerics) {
-  const int64_t run_len = batch.seq_len / (int64_t{2} * layout.cp);
-  const bool serves_runs = layout.cp == 1 || (!batch.masks_documents && IsRunOfCudnn(run_len));
-  return numerics.cudnn_attention && numerics.compute() != ElementType::kFp32 && serves_runs &&
-         IsHeadOfCudnn(model.head_dim);
+  return numerics.cudnn_attention && numerics.compute() != ElementType::kFp32 &&
+         IsHeadOfCudnn(model.head_dim) &&
+         AreRunsOfCudnn(batch.seq_len, layout.cp, batch.masks_documents);
 }
 
 LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,

@@ -145,8 +145,8 @@ TEST_P(CudnnAttention, AgreesWithSinglePrecisionOverRuns) {
   }
 }
 
-// What ranks compute of their runs against whole sequences in single precision: outputs and
-// gradients of queries row by row, gradients of keys as their sum over the ranks.
+// Ranks compute their runs, and one device whole sequences in single precision: outputs and
+// gradients of queries are compared row by row, gradients of keys as their sum over the ranks.
 TEST_P(CudnnAttention, OverTheRunsOfAllRanksAddsUpToWholeSequences) {
   constexpr int64_t kRanks = 2;
   const AttentionShape whole = {

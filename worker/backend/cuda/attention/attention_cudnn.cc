@@ -196,7 +196,7 @@ class Attention final : public CudnnAttention {
                     "listing documents");
   }
 
-  // What is compiled does not go by where among the rank's queries the part begins.
+  // A kernel does not go by where among the rank's queries its part begins.
   const Entry& EntryOf(AttentionPass pass, const AttentionShape& shape, const AttentionPart& part,
                        DType dtype, int64_t scratch_bytes) {
     const Key key = {pass,

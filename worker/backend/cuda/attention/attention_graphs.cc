@@ -10,7 +10,7 @@ int64_t Aligned(int64_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
-// Of k, or of v, as far as the part sees them.
+// Returns how many k has, or v, as far as the part sees them.
 int64_t KeyElements(const AttentionShape& shape, const AttentionPart& part) {
   return shape.batch * part.keys * shape.kv_heads * shape.head_dim;
 }

@@ -42,7 +42,7 @@ enum class AttentionTensor : int64_t {
   kScale,          // host: 1 / sqrt(E)
   kMinusInfinity,  // host
   kOne,            // host
-  // Of a part whose queries are fewer than the keys they see, which moves the diagonal of its mask:
+  // The diagonal of the mask is moved by these where queries are fewer than the keys they see:
   kQueryCount,  // host, 32-bit integers
   kKeyCount,
   // With documents:

@@ -4,12 +4,11 @@
 #include "worker/backend/failure.h"
 
 namespace weft {
-
 namespace {
 
-// Of a rank that has a part of the queries: a kernel's last tiles of queries and of keys are whole,
-// so that nothing hangs on what it does with rest of one, and rows of gradients that are added up
-// follow each other.
+// Says whether cuDNN is asked for the runs of a rank that has a part of the queries, as
+// CheckForCudnn does: the last tiles of a kernel are to be whole, so that nothing hangs on what it
+// does with the rest of one, and rows of gradients that are added up are to follow each other.
 BackendStatus CheckRuns(const AttentionShape& shape, bool masks_documents) {
   constexpr int64_t kTile = 128;
   if (masks_documents) {
