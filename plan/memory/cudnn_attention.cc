@@ -24,10 +24,34 @@ int64_t WorkspaceBytes(int64_t documents) {
   return documents == 0 ? kAlignment : 1152 + 448 * documents;
 }
 
+// Positions of each sequence that one kernel takes.
+struct Kernel {
+  int64_t queries = 0;
+  int64_t keys = 0;
+  bool adds = false;  // the gradients of its keys to what another has written
+};
+
+int64_t KernelBytes(const CudnnAttentionCall& call, const Kernel& kernel) {
+  const int64_t rows = call.batch * call.heads * kernel.queries;
+  const int64_t of_heads = call.batch * call.heads * kernel.keys * call.head_dim * 2;
+  const int64_t of_keys = call.batch * call.kv_heads * kernel.keys * call.head_dim * 2;
+  int64_t shared = 0;
+  if (call.heads != call.kv_heads) {
+    shared = 2 * (call.documents == 0 ? of_heads : Aligned(of_heads));
+  }
+  return TableBytes(call.documents) + Aligned(rows * call.head_dim * 4) + Aligned(rows * 4) +
+         shared + (kernel.adds ? 2 * Aligned(of_keys) : 0) + WorkspaceBytes(call.documents);
+}
+
 }  // namespace
 
 bool IsHeadOfCudnn(int64_t head_dim) {
   return head_dim == 64 || head_dim == 128;
+}
+
+bool AreRunsOfCudnn(int64_t seq_len, int64_t cp, bool masks_documents) {
+  constexpr int64_t kTile = 128;
+  return cp == 1 || (!masks_documents && seq_len / (2 * cp) % kTile == 0);
 }
 
 std::vector<int64_t> DocumentBounds(int64_t batch, int64_t seq_len) {
@@ -39,16 +63,14 @@ std::vector<int64_t> DocumentBounds(int64_t batch, int64_t seq_len) {
 }
 
 int64_t CudnnAttentionScratchFloats(const CudnnAttentionCall& call) {
-  const int64_t rows = call.batch * call.heads * call.seq_len;
-  const int64_t of_heads = rows * call.head_dim * 2;
-  int64_t shared = 0;
-  if (call.heads != call.kv_heads) {
-    shared = 2 * (call.documents == 0 ? of_heads : Aligned(of_heads));
+  int64_t kernels = KernelBytes(call, {.queries = call.seq_len, .keys = call.seq_len});
+  if (call.cp > 1) {
+    const int64_t run_len = call.seq_len / (2 * call.cp);
+    const Kernel last = {.queries = run_len, .keys = call.seq_len};
+    const Kernel first = {.queries = run_len, .keys = call.seq_len / 2, .adds = true};
+    kernels = std::max(KernelBytes(call, last), KernelBytes(call, first));
   }
-  const int64_t bytes = kBytesBeforeTheFirst + TableBytes(call.documents) +
-                        Aligned(rows * call.head_dim * 4) + Aligned(rows * 4) + shared +
-                        WorkspaceBytes(call.documents) + kCudnnAttentionSlackBytes;
-  return bytes / 4;
+  return (kBytesBeforeTheFirst + kernels + kCudnnAttentionSlackBytes) / 4;
 }
 
 }  // namespace weft

@@ -6,7 +6,8 @@
 
 namespace weft {
 
-// A call on one rank: whole sequences, 16-bit elements. Letters: glossary.
+// A call on one rank: 16-bit elements, whole sequences, or of each two of 2 cp runs of queries with
+// the keys of all. Letters: glossary.
 struct CudnnAttentionCall {
   int64_t batch = 0;      // B
   int64_t seq_len = 0;    // T
@@ -14,10 +15,13 @@ struct CudnnAttentionCall {
   int64_t kv_heads = 0;   // K_local
   int64_t head_dim = 0;   // E
   int64_t documents = 0;  // that the sequences are made of, at most; 0: nothing is masked by them
+  int64_t cp = 1;
 };
 
 // Says whether the backend asks cuDNN about heads of that size at all.
 bool IsHeadOfCudnn(int64_t head_dim);
+// Says the same of the runs that context parallelism cuts sequences into; whole ones it takes.
+bool AreRunsOfCudnn(int64_t seq_len, int64_t cp, bool masks_documents);
 
 // Returns the numbers that a call's count of documents is rounded up to where documents do not see
 // each other, ascending: 1, 2, 4, ... for each sequence, up to one for 256 tokens or to four. For
@@ -39,6 +43,11 @@ inline constexpr int64_t kCudnnAttentionSlackBytes = int64_t{4} << 20;
 // its length; and the slack. Recorded from cuDNN 9.19's plans for compute capability 9.0, which
 // 10.0 stays below (tests/gpu/cudnn_plans_test.cc); 8.0 and 8.9 want more, and the backend computes
 // gradients by its own kernels there.
+//
+// Under context parallelism a rank's two runs are two kernels that take turns with the memory: the
+// run that sees more keys writes their gradients, the other one's are in scratch until they are
+// added. All ranks set aside what the largest take: the one whose last query sees all T keys, or
+// the one whose first run sees half of them.
 int64_t CudnnAttentionScratchFloats(const CudnnAttentionCall& call);
 
 }  // namespace weft

@@ -83,9 +83,11 @@ int64_t LocalRows(absl::Span<const Bucket> buckets, absl::string_view suffix) {
 }
 
 // About attention.
-bool AsksCudnn(const ModelShape& model, const Layout& layout, const Numerics& numerics) {
-  return numerics.cudnn_attention && numerics.compute() != ElementType::kFp32 && layout.cp == 1 &&
-         IsHeadOfCudnn(model.head_dim);
+bool AsksCudnn(const ModelShape& model, const BatchShape& batch, const Layout& layout,
+               const Numerics& numerics) {
+  return numerics.cudnn_attention && numerics.compute() != ElementType::kFp32 &&
+         IsHeadOfCudnn(model.head_dim) &&
+         AreRunsOfCudnn(batch.seq_len, layout.cp, batch.masks_documents);
 }
 
 LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,
@@ -130,15 +132,16 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
        .kv_heads = layout.micro_batch_size * sizes.key / model.head_dim,
        .widens = sizes.type != ElementType::kFp32},
       numerics.threads);
-  if (AsksCudnn(model, layout, numerics)) {
-    sizes.score_scratch = std::max(
-        sizes.score_scratch,
-        CudnnAttentionScratchFloats({.batch = layout.micro_batch_size,
-                                     .seq_len = batch.seq_len,
-                                     .heads = sizes.query / model.head_dim,
-                                     .kv_heads = sizes.key / model.head_dim,
-                                     .head_dim = model.head_dim,
-                                     .documents = documents.empty() ? 0 : documents.back()}));
+  if (AsksCudnn(model, batch, layout, numerics)) {
+    sizes.score_scratch =
+        std::max(sizes.score_scratch,
+                 CudnnAttentionScratchFloats({.batch = layout.micro_batch_size,
+                                              .seq_len = batch.seq_len,
+                                              .heads = sizes.query / model.head_dim,
+                                              .kv_heads = sizes.key / model.head_dim,
+                                              .head_dim = model.head_dim,
+                                              .documents = documents.empty() ? 0 : documents.back(),
+                                              .cp = layout.cp}));
   }
   return sizes;
 }
@@ -394,7 +397,7 @@ int64_t RankMemory::host_bytes() const {
 
 std::vector<int64_t> DocumentBoundsOf(const ModelShape& model, const BatchShape& batch,
                                       const Layout& layout, const Numerics& numerics) {
-  if (!batch.masks_documents || !AsksCudnn(model, layout, numerics)) return {};
+  if (!batch.masks_documents || !AsksCudnn(model, batch, layout, numerics)) return {};
   return DocumentBounds(layout.micro_batch_size, batch.seq_len);
 }
 

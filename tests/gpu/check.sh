@@ -340,7 +340,8 @@ Device "$(head -1 <<<"$device")" || exit 1
 [[ ${1:-} == --device ]] && exit 0
 cat "$here/VERSION"
 GoogleTests "operations" 120 gpu_test --gtest_filter='-*CudnnAttention*'
-GoogleTests "attention by cuDNN" 120 gpu_test --gtest_filter='*CudnnAttention*-*OverDocuments*'
+GoogleTests "attention by cuDNN" 120 gpu_test --gtest_filter='*CudnnAttention*-*OverDocuments*:*OverRuns*:*OverTheRuns*'
+GoogleTests "the same over runs (cp)" 120 gpu_test --gtest_filter='*CudnnAttention*Over*Runs*'
 GoogleTests "the same over documents" 120 gpu_test --gtest_filter='*CudnnAttention*OverDocuments*'
 GoogleTests "NCCL, one rank" 60 gpu_layouts_test --gtest_filter='NcclOfOneRank.*'
 GoogleTests "layouts, ranks as threads" 180 gpu_layouts_test --gtest_filter='-NcclOfOneRank.*'

@@ -47,23 +47,25 @@ class CudnnAttention : public DeviceTest {
     return whole;
   }
 
-  // With strides, q, k and v are columns of one matrix, and so are their gradients.
+  // With strides, q, k and v are columns of one matrix, and so are their gradients; with that of
+  // queries alone q is, and its gradient.
   Results Run(const AttentionShape& shape, DType dtype, const std::vector<View>& inputs,
               View first_visible) {
-    const int64_t rows = shape.batch * shape.seq_len;
+    const int64_t rows = shape.batch * shape.query_len();
+    const int64_t keys = shape.batch * shape.seq_len;
     const int64_t cols = shape.heads * shape.head_dim;
     const int64_t kv_cols = shape.kv_heads * shape.head_dim;
     std::vector<View> in;
     for (const View& input : inputs) in.push_back(As(dtype, input));
-    const View lse = Fresh(shape.batch * shape.heads, shape.seq_len);
+    const View lse = Fresh(shape.batch * shape.heads, shape.query_len());
     const View scratch = Scratch(shape);
     View out[] = {As(dtype, Fresh(rows, cols)), As(dtype, Fresh(rows, cols)),
-                  As(dtype, Fresh(rows, kv_cols)), As(dtype, Fresh(rows, kv_cols))};
+                  As(dtype, Fresh(keys, kv_cols)), As(dtype, Fresh(keys, kv_cols))};
     if (shape.query_row_stride > 0) {
       const View of_inputs = As(dtype, Fresh(rows, shape.query_row_stride));
       const View of_gradients = As(dtype, Fresh(rows, shape.query_row_stride));
       int64_t begin = 0;
-      for (size_t i = 0; i < 3; ++i) {
+      for (size_t i = 0; i < (shape.key_row_stride > 0 ? 3 : 1); ++i) {
         const View columns = of_inputs.ColRange(begin, in[i].cols);
         device().Copy(columns, in[i]);
         out[1 + i] = of_gradients.ColRange(begin, in[i].cols);
@@ -95,25 +97,45 @@ class CudnnAttention : public DeviceTest {
     return turned;
   }
 
+  // [pieces, B*H, Tq / pieces], of which each is a kernel's, as [B*H, Tq].
+  static std::vector<float> OfWholeRows(const std::vector<float>& lse,
+                                        const AttentionShape& shape) {
+    std::vector<float> turned(lse.size());
+    const int64_t heads = shape.batch * shape.heads;
+    for (int64_t from = 0; from < std::ssize(lse); ++from) {
+      const int64_t piece = from / shape.run_len() / heads;
+      const int64_t to = from / shape.run_len() % heads * shape.query_len() +
+                         piece * shape.run_len() + from % shape.run_len();
+      turned[static_cast<size_t>(to)] = lse[static_cast<size_t>(from)];
+    }
+    return turned;
+  }
+
+  // q, k, v and the gradient of the output.
+  std::vector<View> InputsOf(const AttentionShape& shape) {
+    const int64_t rows = shape.batch * shape.query_len();
+    const int64_t keys = shape.batch * shape.seq_len;
+    const int64_t cols = shape.heads * shape.head_dim;
+    const int64_t kv_cols = shape.kv_heads * shape.head_dim;
+    return {Upload(rows, cols, Normal(rows * cols, 1)),
+            Upload(keys, kv_cols, Normal(keys * kv_cols, 2)),
+            Upload(keys, kv_cols, Normal(keys * kv_cols, 3)),
+            Upload(rows, cols, Normal(rows * cols, 4))};
+  }
+
   // Returns the errors of one call of each pass in `dtype` against f32. `starts`: of documents that
   // do not see each other; none: all do.
   std::vector<Error> ErrorsOf(const AttentionShape& shape, DType dtype,
                               const std::vector<int32_t>& starts = {}) {
-    const int64_t rows = shape.batch * shape.seq_len;
-    const int64_t cols = shape.heads * shape.head_dim;
-    const int64_t kv_cols = shape.kv_heads * shape.head_dim;
-    const View inputs[] = {Upload(rows, cols, Normal(rows * cols, 1)),
-                           Upload(rows, kv_cols, Normal(rows * kv_cols, 2)),
-                           Upload(rows, kv_cols, Normal(rows * kv_cols, 3)),
-                           Upload(rows, cols, Normal(rows * cols, 4))};
     std::vector<View> rounded;  // both are given the same numbers
-    for (const View& input : inputs) rounded.push_back(As(dtype, input));
+    for (const View& input : InputsOf(shape)) rounded.push_back(As(dtype, input));
     const View first_visible = starts.empty() ? View() : UploadIds(starts);
     AttentionShape apart = shape;
     apart.query_row_stride = apart.key_row_stride = 0;
     const Results wide = Run(apart, DType::kF32, rounded, first_visible);
     Results narrow = Run(shape, dtype, rounded, first_visible);
     if (!starts.empty()) narrow.lse = ByHead(narrow.lse, shape);
+    if (shape.pieces > 1) narrow.lse = OfWholeRows(narrow.lse, shape);
     const double bound = 2 * (dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11);
     const char* const names[] = {"o", "dq", "dk", "dv"};
     std::vector<Error> errors;

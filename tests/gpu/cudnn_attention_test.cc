@@ -1,4 +1,5 @@
 // Attention by cuDNN, forward and backward, in all shapes that it is used for.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,32 @@ std::vector<Case> Cases() {
        InOneMatrix({.batch = 2, .seq_len = 128, .heads = 4, .head_dim = 64, .kv_heads = 2})},
       {"columns, wide, shared, ragged",
        InOneMatrix({.batch = 2, .seq_len = 72, .heads = 4, .head_dim = 128, .kv_heads = 1})},
+  };
+}
+
+// Two runs of each sequence, as a rank of cp holds them: the first and the last, two in the middle
+// (of which none sees the last keys), and whatever lies between.
+AttentionShape OnRank(AttentionShape shape, int64_t cp, int64_t rank) {
+  shape.runs = 2 * cp;
+  shape.pieces = 2;
+  shape.piece[0] = rank;
+  shape.piece[1] = shape.runs - 1 - rank;
+  return shape;
+}
+
+std::vector<Case> CasesOfRuns() {
+  const AttentionShape shared = {
+      .batch = 2, .seq_len = 512, .heads = 2, .head_dim = 64, .kv_heads = 1};
+  AttentionShape columns = {.batch = 1, .seq_len = 512, .heads = 2, .head_dim = 64, .kv_heads = 2};
+  columns.query_row_stride = 6 * 64;
+  return {
+      {"the outer of four", OnRank(shared, 2, 0)},
+      {"the inner of four", OnRank(shared, 2, 1)},
+      {"queries in columns", OnRank(columns, 2, 1)},
+      {"two of eight",
+       OnRank({.batch = 1, .seq_len = 1024, .heads = 1, .head_dim = 64, .kv_heads = 1}, 4, 2)},
+      {"wide",
+       OnRank({.batch = 1, .seq_len = 512, .heads = 2, .head_dim = 128, .kv_heads = 1}, 2, 0)},
   };
 }
 
@@ -100,6 +127,72 @@ TEST_P(CudnnAttention, AgreesWithSinglePrecisionOverDocuments) {
         EXPECT_LT(error.found, error.bound) << error.of;
       }
     }
+  }
+}
+
+TEST_P(CudnnAttention, AgreesWithSinglePrecisionOverRuns) {
+  for (const Case& c : CasesOfRuns()) {
+    for (const DType dtype : {DType::kBf16, DType::kF16}) {
+      SCOPED_TRACE(c.name + (dtype == DType::kBf16 ? ", bf16" : ", fp16"));
+      const std::string way = device().PrepareAttention(c.shape, dtype, false, Scratch(c.shape));
+      if (way.find("cuDNN does not load") != std::string::npos) GTEST_SKIP() << way;
+      ASSERT_THAT(way, StartsWith("cuDNN 9."));
+      ASSERT_THAT(way, Not(HasSubstr("own")));
+      for (const Error& error : ErrorsOf(c.shape, dtype)) {
+        EXPECT_LT(error.found, error.bound) << error.of;
+      }
+    }
+  }
+}
+
+// Ranks compute their runs, and one device whole sequences in single precision: outputs and
+// gradients of queries are compared row by row, gradients of keys as their sum over the ranks.
+TEST_P(CudnnAttention, OverTheRunsOfAllRanksAddsUpToWholeSequences) {
+  constexpr int64_t kRanks = 2;
+  const AttentionShape whole = {
+      .batch = 2, .seq_len = 512, .heads = 2, .head_dim = 64, .kv_heads = 1};
+  std::vector<View> inputs;
+  for (const View& input : InputsOf(whole)) inputs.push_back(As(DType::kBf16, input));
+  const Results expected = Run(whole, DType::kF32, inputs, {});
+  Results found = {.tensors = {}, .lse = {}};
+  for (const std::vector<float>& of : expected.tensors) found.tensors.emplace_back(of.size());
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    const AttentionShape shape = OnRank(whole, kRanks, rank);
+    const std::string way = device().PrepareAttention(shape, DType::kBf16, false, Scratch(shape));
+    if (way.find("cuDNN does not load") != std::string::npos) GTEST_SKIP() << way;
+    ASSERT_THAT(way, Not(HasSubstr("own")));
+    // Calls visit(first row of a run among the rank's, among all).
+    const auto for_each_run = [&](const auto& visit) {
+      for (int64_t i = 0; i < shape.batch * shape.pieces; ++i) {
+        const int64_t sequence = i / shape.pieces;
+        visit(i * shape.run_len(),
+              sequence * shape.seq_len + shape.piece[i % shape.pieces] * shape.run_len());
+      }
+    };
+    std::vector<View> mine = inputs;
+    for (const size_t of : {size_t{0}, size_t{3}}) {
+      mine[of] = As(DType::kBf16, Fresh(shape.batch * shape.query_len(), inputs[of].cols));
+      for_each_run([&](int64_t to, int64_t from) {
+        device().Copy(mine[of].RowRange(to, shape.run_len()),
+                      inputs[of].RowRange(from, shape.run_len()));
+      });
+    }
+    const Results part = Run(shape, DType::kBf16, mine, {});
+    const int64_t cols = whole.heads * whole.head_dim;
+    for (const size_t of : {size_t{0}, size_t{1}}) {
+      for_each_run([&](int64_t from, int64_t to) {
+        std::copy_n(part.tensors[of].begin() + from * cols, shape.run_len() * cols,
+                    found.tensors[of].begin() + to * cols);
+      });
+    }
+    for (const size_t of : {size_t{2}, size_t{3}}) {
+      for (size_t i = 0; i < found.tensors[of].size(); ++i) {
+        found.tensors[of][i] += part.tensors[of][i];
+      }
+    }
+  }
+  for (size_t of = 0; of < found.tensors.size(); ++of) {
+    EXPECT_LT(RelativeError(found.tensors[of], ToDoubles(expected.tensors[of])), 2 * 0x1p-8) << of;
   }
 }
 

@@ -5,14 +5,17 @@
 #include <cudnn.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "plan/memory/cudnn_attention.h"
 #include "tests/gpu/stub_driver/driver.h"
 #include "worker/backend/cuda/attention/attention_graphs.h"
+#include "worker/backend/cuda/attention/attention_parts.h"
 #include "worker/backend/cuda/attention/cudnn_library.h"
 
 namespace weft {
@@ -23,6 +26,9 @@ constexpr int kFirstWithDescribedDevices = 91100;
 constexpr StubDevice kH200;
 constexpr StubDevice kB200 = {
     .name = "NVIDIA B200", .capability = 100, .multiprocessors = 148, .shared_bytes = 232448};
+
+constexpr StubDevice kA100 = {
+    .name = "NVIDIA A100", .capability = 80, .multiprocessors = 108, .shared_bytes = 166912};
 
 // Describes a device as NVIDIA's data sheets and CUDA's programming guide do.
 std::string PropertiesOf(const StubDevice& device) {
@@ -77,11 +83,15 @@ class CudnnPlans : public ::testing::Test {
   // -1: there is none.
   int64_t ScratchBytes(AttentionPass pass, const AttentionShape& shape, DType dtype,
                        int64_t room_bytes = std::numeric_limits<int64_t>::max()) {
+    return ScratchBytes(pass, shape, PartsOf(shape).front(), dtype, room_bytes);
+  }
+  int64_t ScratchBytes(AttentionPass pass, const AttentionShape& shape, const AttentionPart& part,
+                       DType dtype, int64_t room_bytes = std::numeric_limits<int64_t>::max()) {
     std::unique_ptr<CudnnGraph> graph;
     const BackendStatus status = PlanAttention(*cudnn_, {.device_properties = properties_}, pass,
-                                               shape, dtype, room_bytes, &graph);
+                                               shape, part, dtype, room_bytes, &graph);
     EXPECT_TRUE(status.ok()) << status.text;
-    return status.ok() ? CudnnScratchBytes(pass, shape, graph->workspace_bytes()) : -1;
+    return status.ok() ? CudnnScratchBytes(pass, shape, part, graph->workspace_bytes()) : -1;
   }
 
   // Without the slack.
@@ -91,8 +101,34 @@ class CudnnPlans : public ::testing::Test {
                                             .heads = shape.heads,
                                             .kv_heads = shape.kv_heads,
                                             .head_dim = shape.head_dim,
-                                            .documents = shape.documents}) -
+                                            .documents = shape.documents,
+                                            .cp = shape.runs == 1 ? 1 : shape.runs / 2}) -
            kCudnnAttentionSlackBytes;
+  }
+
+  static AttentionShape OnRank(AttentionShape shape, int64_t seq_len, int64_t cp, int64_t rank) {
+    shape.seq_len = seq_len;
+    shape.runs = 2 * cp;
+    shape.pieces = 2;
+    shape.piece[0] = rank;
+    shape.piece[1] = shape.runs - 1 - rank;
+    return shape;
+  }
+
+  // No rank's kernels need more, and those of one need all of it.
+  void ExpectThePlannedScratch(const AttentionShape& whole, int64_t seq_len, int64_t cp) {
+    int64_t most = 0;
+    for (const int64_t rank : {int64_t{0}, cp - 1}) {
+      const AttentionShape shape = OnRank(whole, seq_len, cp, rank);
+      for (const AttentionPart& part : PartsOf(shape)) {
+        SCOPED_TRACE(std::to_string(part.queries) + " of " + std::to_string(part.keys));
+        most = std::max(most, ScratchBytes(AttentionPass::kBackward, shape, part, DType::kBf16));
+        const int64_t forward = ScratchBytes(AttentionPass::kForward, shape, part, DType::kBf16);
+        EXPECT_GE(forward, 0);
+        EXPECT_LE(forward, 512);
+      }
+    }
+    EXPECT_EQ(most, PlannedBytes(OnRank(whole, seq_len, cp, 0))) << seq_len;
   }
 
   const CudnnLibrary* cudnn_ = nullptr;
@@ -106,6 +142,7 @@ constexpr AttentionShape kGpt2 = {
     .batch = 16, .seq_len = 1024, .heads = 12, .head_dim = 64, .kv_heads = 12};
 constexpr AttentionShape kLlama = {
     .batch = 4, .seq_len = 4096, .heads = 32, .head_dim = 128, .kv_heads = 8};
+constexpr AttentionShape kLlama8b = {.batch = 1, .heads = 32, .head_dim = 128, .kv_heads = 8};
 constexpr AttentionShape kOdd = {
     .batch = 3, .seq_len = 77, .heads = 6, .head_dim = 64, .kv_heads = 2};
 
@@ -195,6 +232,57 @@ TEST_F(CudnnPlans, ForAB200NeedNoMore) {
     EXPECT_LE(backward, PlannedBytes(shape) + slack);
     EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, DType::kBf16), 0);
   }
+}
+
+// Heads of a Llama-8B-like model, each length of its sequences, and of the ranks those that hold
+// the first and the last piece, or the two in the middle.
+TEST_F(CudnnPlans, ForRunsOfTwoRanksNeedTheScratchThatThePlanSetsAside) {
+  Describe(kH200);
+  for (const int64_t seq_len : {8192, 16384, 32768, 65536, 131072}) {
+    ExpectThePlannedScratch(kLlama8b, seq_len, 2);
+  }
+}
+
+TEST_F(CudnnPlans, ForRunsOfFourRanksNeedTheScratchThatThePlanSetsAside) {
+  Describe(kH200);
+  for (const int64_t seq_len : {8192, 32768, 131072}) ExpectThePlannedScratch(kLlama8b, seq_len, 4);
+}
+
+TEST_F(CudnnPlans, ForRunsOfEightRanksNeedTheScratchThatThePlanSetsAside) {
+  Describe(kH200);
+  for (const int64_t seq_len : {8192, 32768, 131072}) ExpectThePlannedScratch(kLlama8b, seq_len, 8);
+}
+
+// Where no heads share keys, the kernel that adds takes most.
+TEST_F(CudnnPlans, ForRunsOfHeadsThatShareNoKeysNeedTheScratchThatThePlanSetsAside) {
+  Describe(kH200);
+  ExpectThePlannedScratch({.batch = 2, .heads = 12, .head_dim = 64, .kv_heads = 12}, 1024, 2);
+  ExpectThePlannedScratch({.batch = 2, .heads = 12, .head_dim = 64, .kv_heads = 12}, 1024, 4);
+}
+
+TEST_F(CudnnPlans, ForRunsOnAB200NeedNoMore) {
+  Describe(kB200);
+  for (const auto& [seq_len, cp] : {std::pair<int64_t, int64_t>{8192, 2}, {131072, 8}}) {
+    const AttentionShape shape = OnRank(kLlama8b, seq_len, cp, 0);
+    for (const AttentionPart& part : PartsOf(shape)) {
+      SCOPED_TRACE(part.keys);
+      const int64_t bytes = ScratchBytes(AttentionPass::kBackward, shape, part, DType::kBf16);
+      EXPECT_GE(bytes, 0);
+      EXPECT_LE(bytes, PlannedBytes(shape));
+      EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, part, DType::kBf16), 0);
+    }
+  }
+}
+
+// Kernels for 8.0 keep dq once more: the plan has no room for that, and both passes then go to
+// weft's own.
+TEST_F(CudnnPlans, ForRunsOnAnA100NeedMore) {
+  Describe(kA100);
+  const AttentionShape shape = OnRank(kLlama8b, 8192, 2, 0);
+  const AttentionPart first = PartsOf(shape).front();
+  EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, first, DType::kBf16), 0);
+  EXPECT_GT(ScratchBytes(AttentionPass::kBackward, shape, first, DType::kBf16),
+            PlannedBytes(shape) + kCudnnAttentionSlackBytes);
 }
 
 }  // namespace

@@ -176,6 +176,33 @@ TEST(CudnnInTraining, HasTheScratchItNeedsAndLosesLittle) {
   EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes);
 }
 
+// Two ranks with two runs each of 128 positions. The bounds are those of whole sequences.
+TEST(CudnnInTraining, TakesTheRunsOfContextParallelismWithTheScratchThatThePlanHas) {
+  if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
+  const TestFolder folder;
+  JobSpec job = JobForCudnn(folder);
+  job.model.num_blocks = 1;
+  job.model.max_positions = job.training.seq_len = 512;
+  job.training.global_batch_size = 2;
+  job.training.steps = 2;
+  const Layout one = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
+  Layout layout = one;
+  layout.cp = 2;
+  const TrainingOutcome cpu = TrainWith(job, one, folder.Make("cpu"));
+  ASSERT_TRUE(cpu.status().ok()) << cpu.status();
+  std::vector<AttentionCalls> calls;
+  const TrainingOutcome cuda = TrainCounting(job, layout, folder.Make("cuda"), calls);
+  ASSERT_TRUE(cuda.status().ok()) << cuda.status();
+  for (const std::string& attention : cuda.attention) {
+    if (attention.find("cuDNN does not load") != std::string::npos) GTEST_SKIP() << attention;
+    EXPECT_EQ(attention.substr(0, 8), "cuDNN 9.") << attention;
+    EXPECT_EQ(attention.find("own"), std::string::npos) << attention;
+  }
+  EXPECT_LT(RelativeDifference(cuda.losses(), cpu.losses()), 4e-3);
+  EXPECT_LT(RelativeDifference(cuda.grad_norms(), cpu.grad_norms()), 1e-2);
+  EXPECT_EQ(cuda.allocated_bytes, cuda.planned_bytes);
+}
+
 // Words are documents: a sample of 16 bytes has up to four of them, which cuDNN takes, or more,
 // which it does not. Gradients of one step, of which each microbatch takes a way of its own, and
 // with recompute takes it twice.

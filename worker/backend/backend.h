@@ -15,7 +15,7 @@ namespace weft {
 
 // Raised with every change of this header, device.h, adafactor_steps.h or comm.h; updates.h counts
 // its own changes.
-inline constexpr int kBackendAbiVersion = 32 + kUpdatesVersion;
+inline constexpr int kBackendAbiVersion = 33 + kUpdatesVersion;
 
 // Says by what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {

@@ -306,8 +306,8 @@ class Device {
   // the query sees the keys from there to itself, those of its document. Tiles of keys that no
   // query of a tile sees are left out. Null data: 0 for all, to the bit.
   //
-  // With shape.documents lse is in an order of the device's own: the gradient is given the same
-  // shape and as much scratch.
+  // With shape.documents, and with several runs, lse is in an order of the device's own: the
+  // gradient is given the same shape and as much scratch.
   virtual void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View scratch) = 0;
   // dq, dk, dv are written, with the row strides of q, k, v; the latter two summed over the queries

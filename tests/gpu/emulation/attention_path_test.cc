@@ -28,6 +28,17 @@ using ::testing::Not;
 constexpr AttentionShape kShape = {
     .batch = 1, .seq_len = 8, .heads = 2, .head_dim = 64, .kv_heads = 1};
 
+// The runs that a rank of cp has of one sequence.
+AttentionShape OnRank(int64_t seq_len, int64_t cp, int64_t rank) {
+  AttentionShape shape = kShape;
+  shape.seq_len = seq_len;
+  shape.runs = 2 * cp;
+  shape.pieces = 2;
+  shape.piece[0] = rank;
+  shape.piece[1] = shape.runs - 1 - rank;
+  return shape;
+}
+
 WeftFakeCudnn& Fake() {
   void* const library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
   static auto* const state = reinterpret_cast<WeftFakeCudnn* (*)()>(  // never unloaded
@@ -126,7 +137,8 @@ TEST_F(AttentionPathTest, TakesCudnnForWholeSequencesOf16Bits) {
 
 TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
   Open({});
-  AttentionShape narrow = kShape, part = kShape, one = kShape;
+  AttentionShape narrow = kShape, part = kShape, one = kShape, columns = OnRank(512, 2, 0);
+  columns.key_row_stride = 2 * 64;
   AttentionShape odd = kShape;
   odd.query_row_stride = kShape.heads * kShape.head_dim + 4;
   narrow.head_dim = 32;
@@ -142,7 +154,11 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
   } cases[] = {{kShape, DType::kF32, false, "elements are fp32"},
                {narrow, DType::kBf16, false, "heads are of 32 elements, not of 64 or 128"},
                {one, DType::kBf16, false, "sequences are of one position"},
-               {part, DType::kBf16, false, "a part of the queries (cp)"},
+               {part, DType::kBf16, false,
+                "runs of 2 positions, of which a rank has two (cp), are not a multiple of 128"},
+               {OnRank(512, 2, 0), DType::kBf16, true,
+                "documents do not see each other, and a rank has a part of the queries (cp)"},
+               {columns, DType::kBf16, false, "keys of a part of the queries lie in columns"},
                {odd, DType::kBf16, false, "start on no multiples of 16 bytes"},
                {kShape, DType::kBf16, true, "are more than cuDNN is asked for"}};
   for (const auto& c : cases) {
@@ -151,13 +167,66 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
                 AllOf(HasSubstr("kernels of weft's own: "), HasSubstr(c.why)));
     View first_visible;
     if (c.masks_documents) {
-      first_visible = Tensor(c.shape.seq_len, 1, DType::kI32);
+      first_visible = Tensor(c.shape.query_len(), 1, DType::kI32);
       std::memset(first_visible.data, 0, static_cast<size_t>(first_visible.bytes()));
     }
     EXPECT_TRUE(Run(c.shape, c.dtype, first_visible).ok());
   }
   EXPECT_EQ(runs(), 0);
   EXPECT_EQ(plans(), 0);
+}
+
+// For each of both passes two kernels, over all keys and over those up to the first run's end.
+TEST_F(AttentionPathTest, TakesCudnnForTheRunsOfARank) {
+  Open({});
+  const AttentionShape first = OnRank(512, 2, 0), second = OnRank(512, 2, 1);
+  EXPECT_EQ(Prepare(first, DType::kBf16), "cuDNN 9.19.0");
+  EXPECT_EQ(plans(), 4);
+  EXPECT_EQ(Prepare(second, DType::kBf16), "cuDNN 9.19.0");
+  EXPECT_EQ(plans(), 8) << "other numbers of keys";
+  EXPECT_TRUE(Run(first, DType::kBf16).ok());
+  EXPECT_TRUE(Run(second, DType::kBf16).ok());
+  EXPECT_EQ(runs(), 8);
+  EXPECT_EQ(plans(), 8) << "before the first call";
+  EXPECT_THAT(Remarks(), IsEmpty());
+}
+
+// Where heads share keys the kernel over all keys takes most, else the one that adds gradients.
+TEST_F(AttentionPathTest, FindsThePlannedScratchEnoughForRunsWithoutTheSlack) {
+  for (const int64_t kv_heads : {1, 2}) {
+    SCOPED_TRACE(kv_heads);
+    const int64_t planned = CudnnAttentionScratchFloats({.batch = kShape.batch,
+                                                         .seq_len = 1024,
+                                                         .heads = kShape.heads,
+                                                         .kv_heads = kv_heads,
+                                                         .head_dim = kShape.head_dim,
+                                                         .cp = 2}) -
+                            kCudnnAttentionSlackBytes / 4;
+    bool is_all_needed = false;
+    for (const int64_t rank : {0, 1}) {
+      AttentionShape shape = OnRank(1024, 2, rank);
+      shape.kv_heads = kv_heads;
+      Open({});
+      EXPECT_EQ(Prepare(shape, DType::kBf16, false, planned), "cuDNN 9.19.0");
+      const std::string with_less = Prepare(shape, DType::kBf16, false, planned - 1);
+      is_all_needed = is_all_needed || with_less.find("needs ") != std::string::npos;
+    }
+    EXPECT_TRUE(is_all_needed);
+  }
+}
+
+// A rank of which one pass has too little scratch leaves both to weft's own kernels: statistics lie
+// by run.
+TEST_F(AttentionPathTest, ComputesBothPassesOverRunsByOneOrNeitherByCudnn) {
+  Open({});
+  const AttentionShape shape = OnRank(512, 2, 0);
+  EXPECT_THAT(Prepare(shape, DType::kBf16, false, 6000),
+              AllOf(HasSubstr("kernels of weft's own: cuDNN 9.19.0 needs "),
+                    HasSubstr("bytes of scratch here, the plan has 24000"),
+                    Not(HasSubstr("its gradient"))));
+  EXPECT_THAT(Remarks(), ElementsAre(HasSubstr("!attention is computed by weft's own kernels")));
+  EXPECT_TRUE(Run(shape, DType::kBf16, {}, 6000).ok());
+  EXPECT_EQ(runs(), 0);
 }
 
 TEST_F(AttentionPathTest, TakesCudnnForAsManyDocumentsAsItIsPreparedFor) {

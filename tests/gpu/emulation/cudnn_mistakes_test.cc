@@ -36,14 +36,18 @@ class CudnnMistakes : public CudnnAttention {
 
   // The results that are off with such a mistake in the graphs. Query heads share keys.
   std::string Seen(const MistakeCase& c, const std::vector<int64_t>& documents = {}) {
-    Fake().mistake = c.mistake;
-    Fake().mistaken_tensor = static_cast<int64_t>(c.tensor);
     const AttentionShape shape = {.batch = 2,
                                   .seq_len = 24,
                                   .heads = 4,
                                   .head_dim = 64,
                                   .kv_heads = 2,
                                   .documents = documents.empty() ? 0 : 6};
+    return Seen(c, shape, documents);
+  }
+  std::string Seen(const MistakeCase& c, const AttentionShape& shape,
+                   const std::vector<int64_t>& documents) {
+    Fake().mistake = c.mistake;
+    Fake().mistaken_tensor = static_cast<int64_t>(c.tensor);
     std::string seen;
     for (const Error& error : ErrorsOf(shape, DType::kBf16, StartsOf(documents, shape.seq_len))) {
       if (error.found < error.bound) continue;
@@ -108,6 +112,29 @@ TEST_P(CudnnMistakes, AreSeenOverDocuments) {
   EXPECT_EQ(Fake().impossible_runs, 0);
   for (const MistakeCase& c : cases) {
     EXPECT_EQ(Seen(c, documents), c.seen_in) << c.name;
+  }
+}
+
+TEST_P(CudnnMistakes, AreSeenOverRuns) {
+  AttentionShape shape = {.batch = 1, .seq_len = 512, .heads = 4, .head_dim = 64, .kv_heads = 2};
+  shape.runs = 4;
+  shape.pieces = 2;
+  shape.piece[0] = 1;
+  shape.piece[1] = 2;
+  const MistakeCase cases[] = {
+      {"none", "", WeftCudnnMistake::kNone},
+      {"a query does not see its own key", "o dq dk dv lse", WeftCudnnMistake::kComparesStrictly},
+      {"queries are other keys' neighbours", "o dq dk dv lse", WeftCudnnMistake::kDoublesValue,
+       AttentionTensor::kQueryCount},
+      {"statistics are not passed", "dq dk dv lse", WeftCudnnMistake::kPassesAnother,
+       AttentionTensor::kLse},
+      {"dk is left as it was", "dk", WeftCudnnMistake::kPassesAnother, AttentionTensor::kDk},
+      {"dv is left as it was", "dv", WeftCudnnMistake::kPassesAnother, AttentionTensor::kDv},
+      {"dk and dv of one of the heads that share", "dk dv", WeftCudnnMistake::kReducesFirst},
+      {"nothing is transposed", "dq dk dv", WeftCudnnMistake::kReshapesWithoutTurning},
+  };
+  for (const MistakeCase& c : cases) {
+    EXPECT_EQ(Seen(c, shape, {}), c.seen_in) << c.name;
   }
 }
 

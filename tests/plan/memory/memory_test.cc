@@ -154,10 +154,42 @@ TEST(PlanRankMemory, SetsAsideWhatCudnnComputesAttentionInWhereItIsUsed) {
   EXPECT_EQ(scores(), own);
   numerics.cudnn_attention = true;
   layout.cp = 2;
-  EXPECT_EQ(scores(), 2 * 4 * 16 + 8 * 16 * 64);
+  EXPECT_EQ(scores(), 2 * 4 * 16 + 8 * 16 * 64) << "runs of 4 positions are no whole tiles";
   layout.cp = 1;
   model.head_dim = 32;
   EXPECT_EQ(scores(), 2 * 16 * 16 + 10 * 16 * 32);
+}
+
+// Two sequences of four runs of 128, of which a rank has two: dq and the sums of one run, and of
+// the keys gradients for each of the heads that share them, of all of them or of half, which then
+// has them once more to be added.
+TEST(PlanRankMemory, SetsAsideWhatCudnnComputesARunOfQueriesInUnderContextParallelism) {
+  ModelShape model = Tiny(ModelFamily::kLlama);
+  model.head_dim = 64;
+  model.num_heads = 6;
+  BatchShape batch = kBatch;
+  batch.seq_len = 512;
+  const Layout layout{.cp = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8};
+  const Numerics numerics{.precision = Precision::kBf16, .cudnn_attention = true};
+  const int64_t rest = (256 + 192) / 4 + (1 << 20);
+  const int64_t of_queries = 2 * 6 * 128 * 64 + 2 * 6 * 128;
+  const struct {
+    int64_t kv_heads;
+    int64_t of_keys;  // in halves of a float, as elements are
+  } cases[] = {{2, 2 * 2 * 6 * 512 * 64},
+               {6, 2 * 2 * 6 * 256 * 64},
+               {3, std::max(2 * 2 * 6 * 512, 2 * 2 * (6 + 3) * 256) * 64}};
+  for (const auto& c : cases) {
+    model.num_kv_heads = c.kv_heads;
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(ByName(PlanRankMemory(model, batch, layout, rank, numerics)).at("work/scores"),
+                of_queries + c.of_keys / 2 + rest)
+          << c.kv_heads;
+    }
+  }
+  batch.masks_documents = true;
+  EXPECT_LT(ByName(PlanRankMemory(model, batch, layout, 0, numerics)).at("work/scores"), rest)
+      << "packed documents are left to weft's own kernels";
 }
 
 // Up to eight documents, four for each sequence: their lengths and three tables of offsets, one

@@ -170,6 +170,26 @@ TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
   }
 }
 
+// Kernels of the ranks of cp take different amounts of scratch; all set the largest aside.
+TEST(StageMemoryTable, SaysSoOfWhatCudnnComputesRunsIn) {
+  constexpr int64_t kSeqLen = 1536;
+  const Numerics numerics = {.precision = Precision::kBf16, .cudnn_attention = true};
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    ModelShape model = TinyOf(family);
+    model.head_dim = 64;
+    model.max_positions = kSeqLen;
+    StageMemoryTable table(model, {.seq_len = kSeqLen}, numerics);
+    for (const int cp : {1, 2, 3, 6}) {
+      const Layout layout = {.cp = cp, .micro_batch_size = 2, .gradient_accumulation_steps = 3};
+      for (int rank = 0; rank < cp; ++rank) {
+        const RankMemory listed = PlanRankMemory(model, {6, kSeqLen}, layout, rank, numerics);
+        EXPECT_EQ(table.Of(layout, 0).by_kind, BytesByKind(listed).by_kind)
+            << WordOf(family) << " " << LayoutText(layout) << " rank " << rank;
+      }
+    }
+  }
+}
+
 // Each block has its codes of weights, but under ZeRO 3.
 TEST(StageMemoryTable, SaysSoInEightBits) {
   constexpr int64_t kSeqLen = 16;

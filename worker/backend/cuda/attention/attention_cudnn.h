@@ -1,7 +1,8 @@
 // Attention by cuDNN: one fused kernel for each shape, compiled when the shape is first seen (0.3
-// to 2.5 s) and kept. It takes calls of 16-bit elements whose queries are all positions, and of
-// documents that do not see each other so many as the shape says; the gradient adds up dq in no
-// fixed order, so it does not repeat its bits.
+// to 2.5 s) and kept; one for each run where a rank has two of each sequence (attention_parts.h).
+// It takes calls of 16-bit elements, and of documents that do not see each other so many as the
+// shape says, if queries are all positions; the gradient adds up dq in no fixed order, so it does
+// not repeat its bits.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -10,36 +10,53 @@ int64_t Aligned(int64_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
-// A call's tensors as cuDNN counts them: [B, heads, positions, E]. Documents take the place of
+// Returns how many k has, or v, as far as the part sees them.
+int64_t KeyElements(const AttentionShape& shape, const AttentionPart& part) {
+  return shape.batch * part.keys * shape.kv_heads * shape.head_dim;
+}
+
+// A side of a part: the tensors of its queries or of its keys, of `len` positions each sequence.
+struct Side {
+  int64_t heads = 0;
+  int64_t len = 0;
+  int64_t whole_len = 0;  // of which they are a part, in memory
+  GraphTensor offsets = {};
+};
+
+// A part's tensors as cuDNN counts them: [B, heads, positions, E]. Documents take the place of
 // sequences.
 class AttentionDims {
  public:
-  AttentionDims(const AttentionShape& shape, DType dtype)
+  AttentionDims(const AttentionShape& shape, const AttentionPart& part, DType dtype)
       : shape_(shape),
         batch(shape.documents > 0 ? shape.documents : shape.batch),
         type(dtype == DType::kBf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF),
-        scores{batch, shape.heads, shape.seq_len, shape.seq_len},
-        statistics{batch, shape.heads, shape.seq_len, 1},
-        queries{batch, shape.heads, shape.seq_len, shape.head_dim} {}
+        scores{batch, shape.heads, part.queries, part.keys},
+        statistics{batch, shape.heads, part.queries, 1},
+        queries{batch, shape.heads, part.queries, shape.head_dim},
+        keys_by_query_head{batch, shape.heads, part.keys, shape.head_dim} {}
 
-  // Rows [B*T, heads*E] as they are.
-  GraphDims Rows(int64_t heads) const { return {batch, heads, shape_.seq_len, shape_.head_dim}; }
+  // Rows [B*whole_len, heads*E] as they are.
+  GraphDims Rows(const Side& side) const { return {batch, side.heads, side.len, shape_.head_dim}; }
   // `row`: elements from one row to the next.
-  GraphDims RowStrides(int64_t row) const {
-    return {shape_.seq_len * row, shape_.head_dim, row, 1};
+  GraphDims RowStrides(const Side& side, int64_t row) const {
+    return {side.whole_len * row, shape_.head_dim, row, 1};
   }
-  // Their transpose, [B, heads, E, T].
-  GraphDims Columns(int64_t heads) const { return {batch, heads, shape_.head_dim, shape_.seq_len}; }
-  GraphDims ColumnStrides(int64_t row) const {
-    return {shape_.seq_len * row, shape_.head_dim, 1, row};
+  // Their transpose, [B, heads, E, len].
+  GraphDims Columns(const Side& side) const {
+    return {batch, side.heads, shape_.head_dim, side.len};
+  }
+  GraphDims ColumnStrides(const Side& side, int64_t row) const {
+    return {side.whole_len * row, shape_.head_dim, 1, row};
   }
   GraphDims StatisticStrides() const {
     if (shape_.documents == 0) return PackedStrides(statistics);
     return {shape_.seq_len * shape_.heads, 1, shape_.heads, 1};
   }
   GraphDims DqSumStrides() const {
-    return shape_.documents == 0 ? PackedStrides(queries)
-                                 : RowStrides(shape_.heads * shape_.head_dim);
+    const int64_t row = shape_.heads * shape_.head_dim;
+    if (shape_.documents == 0) return PackedStrides(queries);
+    return {shape_.seq_len * row, shape_.head_dim, row, 1};
   }
 
  private:
@@ -51,12 +68,19 @@ class AttentionDims {
   const GraphDims scores;
   const GraphDims statistics;
   const GraphDims queries;
+  const GraphDims keys_by_query_head;
 };
 
 class AttentionGraph {
  public:
-  AttentionGraph(CudnnGraph& graph, const AttentionShape& shape, DType dtype)
-      : graph_(graph), shape_(shape), dims_(shape, dtype) {
+  AttentionGraph(CudnnGraph& graph, const AttentionShape& shape, const AttentionPart& part,
+                 DType dtype)
+      : graph_(graph),
+        shape_(shape),
+        part_(part),
+        dims_(shape, part, dtype),
+        queries_{.heads = shape.heads, .len = part.queries, .whole_len = shape.query_len()},
+        keys_{.heads = shape.kv_heads, .len = part.keys, .whole_len = shape.seq_len} {
     if (shape.documents == 0) return;
     const auto lengths = [&](AttentionTensor id) {
       return graph_.Vector(static_cast<int64_t>(id), shape.documents, CUDNN_DATA_INT32);
@@ -66,7 +90,7 @@ class AttentionGraph {
     };
     query_lengths_ = lengths(AttentionTensor::kQueryLengths);
     key_lengths_ = lengths(AttentionTensor::kKeyLengths);
-    queries_ = {shape.heads, offsets(AttentionTensor::kQueryOffsets)};
+    queries_.offsets = offsets(AttentionTensor::kQueryOffsets);
     keys_.offsets = offsets(AttentionTensor::kKeyOffsets);
     statistic_offsets_ = offsets(AttentionTensor::kStatisticOffsets);
   }
@@ -108,19 +132,13 @@ class AttentionGraph {
   }
 
  private:
-  // A Side stands for the tensors that have the queries' heads, or the keys'.
-  struct Side {
-    int64_t heads = 0;
-    GraphTensor offsets = {};
-  };
-
   GraphTensor Rows(AttentionTensor id, const Side& side) {
-    return graph_.Outer(static_cast<int64_t>(id), dims_.Rows(side.heads),
-                        dims_.RowStrides(RowStrideOf(id)), dims_.type, side.offsets);
+    return graph_.Outer(static_cast<int64_t>(id), dims_.Rows(side),
+                        dims_.RowStrides(side, RowStrideOf(id)), dims_.type, side.offsets);
   }
   GraphTensor Columns(AttentionTensor id, const Side& side) {
-    return graph_.Outer(static_cast<int64_t>(id), dims_.Columns(side.heads),
-                        dims_.ColumnStrides(RowStrideOf(id)), dims_.type, side.offsets);
+    return graph_.Outer(static_cast<int64_t>(id), dims_.Columns(side),
+                        dims_.ColumnStrides(side, RowStrideOf(id)), dims_.type, side.offsets);
   }
   int64_t RowStrideOf(AttentionTensor id) const {
     switch (id) {
@@ -172,9 +190,23 @@ class AttentionGraph {
         {scores, Host(AttentionTensor::kMinusInfinity, &minus_infinity_), visible});
   }
 
+  // A query's place among the keys: the part's last one is the last key that it sees.
+  GraphTensor QueryPosition(const GraphTensor& scores) {
+    const GraphTensor row = Index(scores, 2, CUDNN_DATA_FLOAT);
+    if (part_.queries == part_.keys) return row;
+    const auto shift = [&](cudnnPointwiseMode_t mode, const GraphTensor& x, AttentionTensor by,
+                           GraphTensor* made) {
+      if (made->descriptor == nullptr) *made = graph_.HostInteger(static_cast<int64_t>(by));
+      return graph_.Pointwise(mode, {x, *made, {}}, graph_.Inner(dims_.scores, CUDNN_DATA_INT32),
+                              CUDNN_DATA_INT32);
+    };
+    const GraphTensor past =
+        shift(CUDNN_POINTWISE_ADD, row, AttentionTensor::kKeyCount, &key_count_);
+    return shift(CUDNN_POINTWISE_SUB, past, AttentionTensor::kQueryCount, &query_count_);
+  }
   // No key after the query is.
   GraphTensor Causal(const GraphTensor& scores) {
-    const GraphTensor row = Index(scores, 2, CUDNN_DATA_FLOAT);
+    const GraphTensor row = QueryPosition(scores);
     const GraphTensor col = Index(scores, 3, CUDNN_DATA_FLOAT);
     return Visible(scores, Compare(CUDNN_POINTWISE_CMP_GE, row, col));
   }
@@ -212,32 +244,38 @@ class AttentionGraph {
     return graph_.Pointwise(CUDNN_POINTWISE_MUL, {weighted, Scale(), {}});
   }
 
-  // [T, T] of each head the other way round, rounded to elements.
+  // [queries, keys] of each head the other way round, rounded to elements.
   GraphTensor Transposed(const GraphTensor& x) {
-    GraphDims strides = PackedStrides(dims_.scores);
+    GraphDims dims = dims_.scores;
+    GraphDims strides = PackedStrides(dims);
+    std::swap(dims[2], dims[3]);
     std::swap(strides[2], strides[3]);
-    return graph_.Reshape(x, graph_.Inner(dims_.scores, strides, dims_.type));
+    return graph_.Reshape(x, graph_.Inner(dims, strides, dims_.type));
   }
 
   // out = a b, added up over the query heads that share a key head. `of_heads`: before that, with
   // documents; where each starts follows from `out`'s offsets, by as much as there are more heads.
   void SumOverHeads(const GraphTensor& a, const GraphTensor& b, AttentionTensor id,
                     AttentionTensor of_heads) {
-    const GraphTensor out = Rows(id, keys_);
+    Side keys = keys_;
+    if (part_.adds) keys.whole_len = keys.len;  // in scratch
+    const GraphTensor out = Rows(id, keys);
     const CudnnGraph::Extents extents = {
         .rows = key_lengths_, .columns = {}, .products = query_lengths_};
     if (shape_.kv_heads == shape_.heads) {
       graph_.MatMul(a, b, out, extents);
       return;
     }
-    const GraphTensor all = shape_.documents == 0 ? graph_.Inner(dims_.queries, dims_.type)
-                                                  : Rows(of_heads, {shape_.heads, keys_.offsets});
+    keys.heads = shape_.heads;
+    const GraphTensor all = shape_.documents == 0
+                                ? graph_.Inner(dims_.keys_by_query_head, dims_.type)
+                                : Rows(of_heads, keys);
     graph_.Reduce(CUDNN_REDUCE_TENSOR_ADD, graph_.MatMul(a, b, all, extents), out);
   }
 
   void QueryGradient(const GraphTensor& ds, const GraphTensor& k_columns) {
     const GraphTensor k = graph_.Reshape(
-        k_columns, graph_.Inner(dims_.Rows(shape_.kv_heads), dims_.RowStrides(shape_.key_stride()),
+        k_columns, graph_.Inner(dims_.Rows(keys_), dims_.RowStrides(keys_, shape_.key_stride()),
                                 dims_.type, keys_.offsets));
     const GraphTensor sums =
         graph_.Outer(static_cast<int64_t>(AttentionTensor::kDqSums), dims_.queries,
@@ -249,20 +287,22 @@ class AttentionGraph {
 
   CudnnGraph& graph_;
   const AttentionShape& shape_;
+  const AttentionPart& part_;
   const AttentionDims dims_;
-  Side queries_ = {.heads = shape_.heads};
-  Side keys_ = {.heads = shape_.kv_heads};
+  Side queries_;
+  Side keys_;
   GraphTensor query_lengths_, key_lengths_, statistic_offsets_;  // without documents: none
-  GraphTensor scale_, minus_infinity_, one_;
+  GraphTensor scale_, minus_infinity_, one_, query_count_, key_count_;
 };
 
 }  // namespace
 
-AttentionScratch::AttentionScratch(AttentionPass pass, const AttentionShape& shape) {
+AttentionScratch::AttentionScratch(AttentionPass pass, const AttentionShape& shape,
+                                   const AttentionPart& part) {
   const bool backward = pass == AttentionPass::kBackward;
   const int64_t documents = shape.documents;
   const int64_t offsets = documents == 0 ? 0 : Aligned((documents + 1) * 8);
-  const int64_t rows = backward ? shape.batch * shape.heads * shape.seq_len : 0;
+  const int64_t rows = backward ? shape.batch * shape.heads * part.queries : 0;
   const bool has_heads = documents > 0 && shape.kv_heads < shape.heads;
   const int64_t of_heads = has_heads ? Aligned(rows * shape.head_dim * 2) : 0;
   query_offsets_at = Aligned(documents * 4);
@@ -272,7 +312,10 @@ AttentionScratch::AttentionScratch(AttentionPass pass, const AttentionShape& sha
   output_sums_at = dq_sums_at + Aligned(rows * shape.head_dim * 4);
   dk_of_heads_at = output_sums_at + Aligned(rows * 4);
   dv_of_heads_at = dk_of_heads_at + of_heads;
-  workspace_at = dv_of_heads_at + of_heads;
+  const int64_t of_keys = backward && part.adds ? Aligned(2 * KeyElements(shape, part)) : 0;
+  dk_to_add_at = dv_of_heads_at + of_heads;
+  dv_to_add_at = dk_to_add_at + of_keys;
+  workspace_at = dv_to_add_at + of_keys;
 }
 
 DocumentTable AttentionScratch::TableAt(char* start) const {
@@ -290,23 +333,24 @@ char* AttentionScratch::Start(View scratch) {
 }
 
 int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape,
-                          int64_t workspace_bytes) {
-  return kScratchAlignment - kArenaAlignment + AttentionScratch(pass, shape).workspace_at +
+                          const AttentionPart& part, int64_t workspace_bytes) {
+  return kScratchAlignment - kArenaAlignment + AttentionScratch(pass, shape, part).workspace_at +
          workspace_bytes;
 }
 
 BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
-                            AttentionPass pass, const AttentionShape& shape, DType dtype,
-                            int64_t scratch_bytes, std::unique_ptr<CudnnGraph>* plan) {
+                            AttentionPass pass, const AttentionShape& shape,
+                            const AttentionPart& part, DType dtype, int64_t scratch_bytes,
+                            std::unique_ptr<CudnnGraph>* plan) {
   auto graph = std::make_unique<CudnnGraph>(library);
-  AttentionGraph attention(*graph, shape, dtype);
+  AttentionGraph attention(*graph, shape, part, dtype);
   if (pass == AttentionPass::kForward) {
     attention.Forward();
   } else {
     attention.Backward();
   }
   const BackendStatus status =
-      graph->Build(target, scratch_bytes - CudnnScratchBytes(pass, shape, 0));
+      graph->Build(target, scratch_bytes - CudnnScratchBytes(pass, shape, part, 0));
   if (status.ok()) *plan = std::move(graph);
   return status;
 }

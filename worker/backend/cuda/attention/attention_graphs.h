@@ -1,5 +1,6 @@
 // Causal attention and its gradient as graphs for cuDNN, which knows both as a whole and makes one
 // fused kernel of each. Strides say where heads lie in the rows of q, k and v: nothing is permuted.
+// A graph computes one part of a call; of several, each has statistics of its own, [B, H, queries].
 //
 // Documents that do not see each other are the elements of the graph's batch: tensors that start
 // where the document does (cuDNN's ragged offsets), lengths that mask what lies behind it and cut
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "worker/backend/cuda/attention/attention_parts.h"
 #include "worker/backend/cuda/attention/cudnn_graph.h"
 #include "worker/backend/cuda/attention/cudnn_library.h"
 #include "worker/backend/cuda/kernels/kernels.h"
@@ -40,6 +42,9 @@ enum class AttentionTensor : int64_t {
   kScale,          // host: 1 / sqrt(E)
   kMinusInfinity,  // host
   kOne,            // host
+  // The diagonal of the mask is moved by these where queries are fewer than the keys they see:
+  kQueryCount,  // host, 32-bit integers
+  kKeyCount,
   // With documents:
   kQueryLengths,
   kKeyLengths,
@@ -50,10 +55,11 @@ enum class AttentionTensor : int64_t {
   kDvOfHeads,
 };
 
-// How a call's scratch memory is cut: the table of its documents, of a gradient kDqSums,
-// kOutputSums, kDkOfHeads and kDvOfHeads, and the plan's own workspace. Each may be empty.
+// How a part's scratch memory is cut: the table of its documents, of a gradient kDqSums,
+// kOutputSums, kDkOfHeads and kDvOfHeads, kDk and kDv if they are to be added, and the plan's own
+// workspace. Each may be empty. Parts follow each other, so all are given the same memory.
 struct AttentionScratch {
-  AttentionScratch(AttentionPass pass, const AttentionShape& shape);
+  AttentionScratch(AttentionPass pass, const AttentionShape& shape, const AttentionPart& part);
 
   // Where scratch begins in memory of which the arena's alignment is all that is known.
   static char* Start(View scratch);
@@ -67,18 +73,23 @@ struct AttentionScratch {
   int64_t output_sums_at;
   int64_t dk_of_heads_at;
   int64_t dv_of_heads_at;
+  int64_t dk_to_add_at;
+  int64_t dv_to_add_at;
   int64_t workspace_at;
 };
 
-// Returns how much memory such a call must be given.
-int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape, int64_t workspace_bytes);
+// Returns how much memory such a part must be given.
+int64_t CudnnScratchBytes(AttentionPass pass, const AttentionShape& shape,
+                          const AttentionPart& part, int64_t workspace_bytes);
 
-// Plan of Device::Attention or AttentionGradient for such calls: one that makes do with
+// Plans a part of such calls of Device::Attention or AttentionGradient: one that makes do with
 // `scratch_bytes` of scratch memory if there is any, else the one that needs least.
-// Unimplemented, with cuDNN's words, for what it does not take. REQUIRES: elements of 16 bits,
-// shape.runs is 1, shape.documents is 0 where none are masked.
+// Unimplemented, with cuDNN's words, for what it does not take. REQUIRES: elements of 16 bits, a
+// part of PartsOf(shape), shape.documents is 0 where none are masked, which they are in whole
+// sequences alone.
 BackendStatus PlanAttention(const CudnnLibrary& library, const CudnnTarget& target,
-                            AttentionPass pass, const AttentionShape& shape, DType dtype,
-                            int64_t scratch_bytes, std::unique_ptr<CudnnGraph>* plan);
+                            AttentionPass pass, const AttentionShape& shape,
+                            const AttentionPart& part, DType dtype, int64_t scratch_bytes,
+                            std::unique_ptr<CudnnGraph>* plan);
 
 }  // namespace weft

@@ -4,6 +4,29 @@
 #include "worker/backend/failure.h"
 
 namespace weft {
+namespace {
+
+// Says whether cuDNN is asked for the runs of a rank that has a part of the queries, as
+// CheckForCudnn does: the last tiles of a kernel are to be whole, so that nothing hangs on what it
+// does with the rest of one, and rows of gradients that are added up are to follow each other.
+BackendStatus CheckRuns(const AttentionShape& shape, bool masks_documents) {
+  constexpr int64_t kTile = 128;
+  if (masks_documents) {
+    return Failure(kUnimplemented,
+                   "documents do not see each other, and a rank has a part of the queries (cp)");
+  }
+  if (shape.run_len() % kTile != 0) {
+    return Failure(kUnimplemented,
+                   "runs of %lld positions, of which a rank has two (cp), are not a multiple of %d",
+                   static_cast<long long>(shape.run_len()), static_cast<int>(kTile));
+  }
+  if (shape.key_stride() != shape.kv_heads * shape.head_dim) {
+    return Failure(kUnimplemented, "keys of a part of the queries lie in columns of a matrix");
+  }
+  return {};
+}
+
+}  // namespace
 
 BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks_documents) {
   if (dtype == DType::kF32) return Failure(kUnimplemented, "elements are fp32");
@@ -12,7 +35,9 @@ BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks
                    static_cast<long long>(shape.head_dim));
   }
   if (shape.seq_len == 1) return Failure(kUnimplemented, "sequences are of one position");
-  if (shape.runs != 1) return Failure(kUnimplemented, "a rank has a part of the queries (cp)");
+  if (shape.runs != 1) {
+    if (BackendStatus s = CheckRuns(shape, masks_documents); !s.ok()) return s;
+  }
   constexpr int64_t kElements = 8;  // in 16 bytes
   if (shape.query_stride() % kElements != 0 || shape.key_stride() % kElements != 0) {
     return Failure(kUnimplemented, "rows of q, k and v start on no multiples of 16 bytes");
@@ -54,7 +79,7 @@ BackendStatus AttentionPath::AskCudnn(AttentionPass pass, const AttentionShape& 
                                       bool masks_documents, int64_t scratch_bytes) {
   if (cudnn_ == nullptr) return closed_;
   if (BackendStatus s = CheckForCudnn(shape, dtype, masks_documents); !s.ok()) return s;
-  if (masks_documents) {
+  if (masks_documents || shape.runs != 1) {
     // Statistics lie in an order that weft's own kernels do not know: both passes or none.
     const AttentionPass other =
         pass == AttentionPass::kForward ? AttentionPass::kBackward : AttentionPass::kForward;

@@ -76,8 +76,8 @@ GraphTensor CudnnGraph::Outer(int64_t id, const GraphDims& dims, const GraphDims
   return Tensor(id, dims, strides, type, {.offsets = offsets.descriptor});
 }
 
-GraphTensor CudnnGraph::HostFloat(int64_t id) {
-  return Tensor(id, {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, {.is_host_value = true});
+GraphTensor CudnnGraph::HostValue(int64_t id, cudnnDataType_t type) {
+  return Tensor(id, {1, 1, 1, 1}, {1, 1, 1, 1}, type, {.is_host_value = true});
 }
 
 GraphTensor CudnnGraph::Inner(const GraphDims& dims, const GraphDims& strides, cudnnDataType_t type,

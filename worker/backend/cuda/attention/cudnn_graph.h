@@ -52,8 +52,9 @@ class CudnnGraph {
   GraphTensor Vector(int64_t id, int64_t count, cudnnDataType_t type) {
     return Outer(id, {count, 1, 1, 1}, {1, 1, 1, 1}, type);
   }
-  // One float in host memory.
-  GraphTensor HostFloat(int64_t id);
+  // One float in host memory, or one integer of 32 bits.
+  GraphTensor HostFloat(int64_t id) { return HostValue(id, CUDNN_DATA_FLOAT); }
+  GraphTensor HostInteger(int64_t id) { return HostValue(id, CUDNN_DATA_INT32); }
   // Between two operations, in no memory of ours.
   GraphTensor Inner(const GraphDims& dims, const GraphDims& strides, cudnnDataType_t type,
                     const GraphTensor& offsets = {});
@@ -110,6 +111,7 @@ class CudnnGraph {
   void Finalize(cudnnBackendDescriptor_t descriptor, const char* what);
   void Check(cudnnStatus_t code, const char* what);
   void Drop(cudnnBackendDescriptor_t descriptor);
+  GraphTensor HostValue(int64_t id, cudnnDataType_t type);
   GraphTensor Tensor(int64_t id, const GraphDims& dims, const GraphDims& strides,
                      cudnnDataType_t type, TensorKind kind);
   cudnnBackendDescriptor_t Graph(const CudnnTarget& target);
