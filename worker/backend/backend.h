@@ -15,7 +15,7 @@ namespace weft {
 
 // Raised with every change of this header, device.h, adafactor_steps.h or comm.h; updates.h counts
 // its own changes.
-inline constexpr int kBackendAbiVersion = 32 + kUpdatesVersion;
+inline constexpr int kBackendAbiVersion = 33 + kUpdatesVersion;
 
 // Says by what attention is computed, where a backend has several ways (CUDA).
 enum class AttentionKind : int32_t {
@@ -89,9 +89,10 @@ struct CommOptions {
   TransportKind transport = TransportKind::kAuto;
   // Sums in rank order also where another order is faster.
   bool rank_order = false;
-  // Whether groups of GroupUse::kStarted will be made: what carries them may need to be opened by
-  // all ranks together (NCCL).
+  // Whether groups of GroupUse::kStarted and kBeside will be made: what carries them may need to be
+  // opened by all ranks together (NCCL).
   bool starts_calls = false;
+  bool starts_beside = false;
   // The thread that makes blocking calls has its own, and so has the one that makes started calls.
   WaitMarks blocking_marks = {};
   WaitMarks started_marks = {};
