@@ -359,7 +359,7 @@ int64_t ProgressWriter::Count(MeetingAxis axis) {
   return calls;
 }
 
-void ProgressWriter::Enter(CallKind kind, MeetingAxis axis, int peer) {
+int64_t ProgressWriter::Enter(CallKind kind, MeetingAxis axis, int peer) {
   const auto index = static_cast<size_t>(axis);
   const bool is_counted = kind != CallKind::kExchange && kind != CallKind::kDevice;
   const int64_t calls = is_counted ? ++calls_[index] : 0;
@@ -372,6 +372,7 @@ void ProgressWriter::Enter(CallKind kind, MeetingAxis axis, int peer) {
     Set(p.call_peer, static_cast<int32_t>(peer));
     Set(p.blocking.peer_plus_one, int32_t{0});
   });
+  return calls;
 }
 
 void ProgressWriter::EnterWait(CallKind kind, MeetingAxis axis, int64_t sequence) {

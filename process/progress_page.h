@@ -142,8 +142,8 @@ class ProgressWriter {
   void Join(MeetingAxis axis, absl::Span<const int> ranks);
 
   // From Enter to Leave the rank is in that call. A call is counted when it is entered, or with
-  // Count, where it goes on without the rank.
-  void Enter(CallKind kind, MeetingAxis axis, int peer = -1);
+  // Count, where it goes on without the rank; both return its number, 0 if that kind has none.
+  int64_t Enter(CallKind kind, MeetingAxis axis, int peer = -1);
   int64_t Count(MeetingAxis axis);
   void EnterWait(CallKind kind, MeetingAxis axis, int64_t sequence);
   void Leave();
@@ -176,15 +176,17 @@ class ProgressWriter {
 // Enter and Leave of one call.
 class InCall {
  public:
-  InCall(ProgressWriter& writer, CallKind kind, MeetingAxis axis, int peer = -1) : writer_(writer) {
-    writer_.Enter(kind, axis, peer);
-  }
+  InCall(ProgressWriter& writer, CallKind kind, MeetingAxis axis, int peer = -1)
+      : writer_(writer), sequence_(writer.Enter(kind, axis, peer)) {}
   ~InCall() { writer_.Leave(); }
   InCall(const InCall&) = delete;
   InCall& operator=(const InCall&) = delete;
 
+  int64_t sequence() const { return sequence_; }
+
  private:
   ProgressWriter& writer_;
+  const int64_t sequence_;
 };
 
 }  // namespace weft

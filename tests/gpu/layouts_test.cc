@@ -45,7 +45,7 @@ TrainingOutcome TrainCounting(JobSpec job, const Layout& layout, const std::stri
   job.cluster.device.backend = BackendKind::kCuda;
   calls.assign(static_cast<size_t>(layout.world_size()), {});
   OpenedRanks ranks(layout.world_size(), TransportKind::kLocal, {});
-  ranks.SetStartsCalls(RankGroups::StartsCalls(layout));
+  ranks.SetStarts(layout);
   RankThreads run;
   run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
   run.wrap_device = [&](int rank, Device&) -> std::unique_ptr<Device> {

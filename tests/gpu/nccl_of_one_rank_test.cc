@@ -24,7 +24,8 @@ class NcclOfOneRank : public ::testing::Test {
                               .device = device_,
                               .relay = &relay_,
                               .transport = TransportKind::kNccl,
-                              .starts_calls = true};
+                              .starts_calls = true,
+                              .starts_beside = true};
     const BackendStatus reached = TestedApi()->open_comm(&comm, &comm_);
     const std::string why = reached.text;
     if (why.find("NCCL does not load") != std::string::npos) GTEST_SKIP() << why;

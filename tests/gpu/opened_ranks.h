@@ -38,7 +38,10 @@ class OpenedRanks {
   OpenedRanks& operator=(const OpenedRanks&) = delete;
 
   // Sets what RankGroups of the layout to come say. REQUIRES: no OpenComm has been called.
-  void SetStartsCalls(bool starts_calls) { starts_calls_ = starts_calls; }
+  void SetStarts(const Layout& layout) {
+    starts_calls_ = RankGroups::StartsCalls(layout);
+    starts_beside_ = RankGroups::StartsBeside(layout);
+  }
 
   std::unique_ptr<Device> OpenDevice(int rank) {
     DeviceOptions options = options_;
@@ -64,7 +67,8 @@ class OpenedRanks {
                                  .relay = &relay,
                                  .transport = transport_,
                                  .rank_order = options_.deterministic,
-                                 .starts_calls = starts_calls_};
+                                 .starts_calls = starts_calls_,
+                                 .starts_beside = starts_beside_};
     const BackendStatus status = TestedApi()->open_comm(&options, &own.comm);
     if (!status.ok()) ADD_FAILURE() << status.text;
     return status.ok() ? std::make_unique<PassingComm>(*own.comm) : nullptr;
@@ -78,6 +82,7 @@ class OpenedRanks {
   const TransportKind transport_;
   const DeviceOptions options_;
   bool starts_calls_ = false;
+  bool starts_beside_ = false;
   ThreadNotes notes_;
   std::string name_;
   std::vector<Rank> ranks_;
@@ -88,7 +93,7 @@ class OpenedRanks {
 inline TrainingOutcome TrainOn(OpenedRanks& ranks, const JobSpec& job, const Layout& layout,
                                const std::string& folder,
                                const std::function<void(int rank)>& asked = {}) {
-  ranks.SetStartsCalls(RankGroups::StartsCalls(layout));
+  ranks.SetStarts(layout);
   RankThreads run;
   run.assignment = {.job = job, .layout = layout, .run_folder = folder, .load_checkpoint = ""};
   run.wrap_device = [&](int rank, Device&) { return ranks.OpenDevice(rank); };

@@ -42,7 +42,10 @@ std::string TextOf(const RecordedCall& call) {
       });
     case Kind::kWait:
       return absl::StrCat("wait for what was started as number ", call.ticket);
+    case Kind::kWaitBeside:
+      return "wait for what was started beside";
     case Kind::kStart:
+    case Kind::kStartBeside:
       return absl::StrCat("started ", call.what, " among ranks ",
                           absl::StrJoin(call.group.ranks, ","));
     case Kind::kCollective:
@@ -54,15 +57,25 @@ std::string TextOf(const RecordedCall& call) {
   return "";
 }
 
+// A Lane carries the calls that are started in one of the two ways, in their order.
+struct Lane {
+  std::deque<const RecordedCall*> started;   // and not done, in order
+  std::deque<const RecordedCall*> unwaited;  // started and not waited for, in order
+  int64_t done_ticket = 0;                   // of what was started
+
+  void Start(const RecordedCall* call) {
+    started.push_back(call);
+    unwaited.push_back(call);
+  }
+};
+
 // One rank on its way through its calls.
 struct Runner {
   const RecordedCalls* calls = nullptr;
   size_t next = 0;
-  bool posted = false;                       // the transfers of the exchange at `next`
-  size_t transfers_left = 0;                 // of those
-  std::deque<const RecordedCall*> started;   // and not done, in order
-  std::deque<const RecordedCall*> unwaited;  // started and not waited for, in order
-  int64_t done_ticket = 0;                   // of what was started
+  bool posted = false;        // the transfers of the exchange at `next`
+  size_t transfers_left = 0;  // of those
+  Lane passing, beside;       // of Start, and of StartBeside
 
   bool at_end() const { return next == calls->size(); }
   const RecordedCall* call() const { return at_end() ? nullptr : &(*calls)[next]; }
@@ -78,19 +91,26 @@ class World {
     for (bool moved = true; moved && findings_.empty();) {
       moved = false;
       for (int rank = 0; rank < static_cast<int>(runners_.size()); ++rank) {
-        while (findings_.empty() && (Advance(rank) || CompleteStarted(rank))) moved = true;
+        while (findings_.empty() && (Advance(rank) || CompleteStarted(rank, &Runner::passing) ||
+                                     CompleteStarted(rank, &Runner::beside))) {
+          moved = true;
+        }
       }
     }
     for (size_t rank = 0; findings_.empty() && rank < runners_.size(); ++rank) {
       const Runner& runner = runners_[rank];
       if (!runner.at_end()) stuck_.push_back(Text(rank, TextOf(*runner.call())));
-      if (!runner.started.empty()) stuck_.push_back(Text(rank, TextOf(*runner.started.front())));
+      for (const Lane* lane : {&runner.passing, &runner.beside}) {
+        if (!lane->started.empty()) stuck_.push_back(Text(rank, TextOf(*lane->started.front())));
+      }
     }
     findings_.insert(findings_.end(), stuck_.begin(), stuck_.end());
     for (size_t rank = 0; findings_.empty() && rank < runners_.size(); ++rank) {
-      if (runners_[rank].unwaited.empty()) continue;
-      findings_.push_back(absl::StrCat("rank ", rank, " has not waited for ",
-                                       TextOf(*runners_[rank].unwaited.front()), " at its end"));
+      for (const Lane* lane : {&runners_[rank].passing, &runners_[rank].beside}) {
+        if (lane->unwaited.empty()) continue;
+        findings_.push_back(absl::StrCat("rank ", rank, " has not waited for ",
+                                         TextOf(*lane->unwaited.front()), " at its end"));
+      }
     }
     return std::move(findings_);
   }
@@ -108,14 +128,21 @@ class World {
     if (call == nullptr) return false;
     switch (call->kind) {
       case Kind::kStart:
-        runner.started.push_back(call);
-        runner.unwaited.push_back(call);
+        runner.passing.Start(call);
+        break;
+      case Kind::kStartBeside:
+        runner.beside.Start(call);
         break;
       case Kind::kWait:
-        if (runner.done_ticket < call->ticket) return false;
-        while (!runner.unwaited.empty() && runner.unwaited.front()->ticket <= call->ticket) {
-          runner.unwaited.pop_front();
+        if (runner.passing.done_ticket < call->ticket) return false;
+        while (!runner.passing.unwaited.empty() &&
+               runner.passing.unwaited.front()->ticket <= call->ticket) {
+          runner.passing.unwaited.pop_front();
         }
+        break;
+      case Kind::kWaitBeside:
+        if (!runner.beside.started.empty()) return false;
+        runner.beside.unwaited.clear();
         break;
       case Kind::kExchange:
         return Exchange(rank);
@@ -132,16 +159,19 @@ class World {
   bool Collective(const RecordedCall& call) {
     for (const int rank : call.group.ranks) {
       const RecordedCall* const other = At(rank).call();
-      if (other == nullptr || other->kind == Kind::kStart || other->group != call.group) {
+      if (other == nullptr || other->kind == Kind::kStart || other->kind == Kind::kStartBeside ||
+          other->group != call.group) {
         return false;
       }
     }
     for (const int rank : call.group.ranks) {
       Compare(call, rank, *At(rank).call());
-      for (const RecordedCall* const started : At(rank).unwaited) {
-        if (started->group == call.group) {
-          findings_.push_back(absl::StrCat("rank ", rank, " has not waited for ", TextOf(*started),
-                                           " before ", TextOf(call)));
+      for (const Lane* lane : {&At(rank).passing, &At(rank).beside}) {
+        for (const RecordedCall* const started : lane->unwaited) {
+          if (started->group == call.group) {
+            findings_.push_back(absl::StrCat("rank ", rank, " has not waited for ",
+                                             TextOf(*started), " before ", TextOf(call)));
+          }
         }
       }
       ++At(rank).next;
@@ -149,19 +179,20 @@ class World {
     return true;
   }
 
-  // Completes the oldest call that `rank` has started, if it is also the oldest that each rank of
-  // the group has started.
-  bool CompleteStarted(int rank) {
-    if (At(rank).started.empty()) return false;
-    const RecordedCall& call = *At(rank).started.front();
+  // Completes the oldest call that `rank` has started so, if it is also the oldest that each rank
+  // of the group has.
+  bool CompleteStarted(int rank, Lane Runner::*lane) {
+    if ((At(rank).*lane).started.empty()) return false;
+    const RecordedCall& call = *(At(rank).*lane).started.front();
     for (const int other : call.group.ranks) {
-      if (At(other).started.empty() || At(other).started.front()->group != call.group) return false;
+      const std::deque<const RecordedCall*>& started = (At(other).*lane).started;
+      if (started.empty() || started.front()->group != call.group) return false;
     }
     for (const int other : call.group.ranks) {
-      Runner& runner = At(other);
-      Compare(call, other, *runner.started.front());
-      runner.done_ticket = runner.started.front()->ticket;
-      runner.started.pop_front();
+      Lane& own = At(other).*lane;
+      Compare(call, other, *own.started.front());
+      own.done_ticket = own.started.front()->ticket;
+      own.started.pop_front();
     }
     return true;
   }
@@ -281,6 +312,15 @@ BackendStatus RecordingComm::Start(const CollectiveCall& collective, int64_t* ti
 
 BackendStatus RecordingComm::Wait(int64_t ticket) {
   calls_.push_back({.kind = Kind::kWait, .ticket = ticket});
+  return {};
+}
+
+BackendStatus RecordingComm::StartBeside(const CollectiveCall& collective) {
+  return Record(Kind::kStartBeside, collective, 0);
+}
+
+BackendStatus RecordingComm::WaitBeside() {
+  calls_.push_back({.kind = Kind::kWaitBeside});
   return {};
 }
 

@@ -18,10 +18,19 @@ struct RecordedGroup {
 };
 
 struct RecordedCall {
-  enum class Kind { kCollective, kHostReduce, kBarrier, kExchange, kStart, kWait };
+  enum class Kind {
+    kCollective,
+    kHostReduce,
+    kBarrier,
+    kExchange,
+    kStart,
+    kWait,
+    kStartBeside,
+    kWaitBeside
+  };
 
   Kind kind = Kind::kCollective;
-  // But for kExchange and kWait.
+  // But for kExchange and the waits.
   RecordedGroup group = {};
   // All ranks of the group have to agree on this: "all-gather of 96 x f32".
   std::string what = {};
@@ -45,6 +54,8 @@ class RecordingComm final : public Comm {
   BackendStatus Barrier(int group) override;
   BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override;
   BackendStatus Wait(int64_t ticket) override;
+  BackendStatus StartBeside(const CollectiveCall& collective) override;
+  BackendStatus WaitBeside() override;
   void Interrupt(const char*) override {}
 
   const RecordedCalls& calls() const { return calls_; }

@@ -128,7 +128,7 @@ Layout Hybrid() {
 TEST(Replay, SeesAPairThatOneRankSwaps) {
   const std::vector<RecordedCalls> sound = CallsOf(EnglishJob(), Hybrid());
   ASSERT_THAT(Replay(sound), IsEmpty());
-  for (const Kind kind : {Kind::kStart, Kind::kCollective}) {
+  for (const Kind kind : {Kind::kStart, Kind::kStartBeside, Kind::kCollective}) {
     std::vector<RecordedCalls> swapped = sound;
     SwapPair(kind, swapped[3]);
     EXPECT_THAT(Replay(swapped), Contains(HasSubstr("disagree with rank ")));
@@ -165,6 +165,15 @@ TEST(Replay, SeesACallThatIsNotWaitedFor) {
                 calls.end());
   }
   EXPECT_THAT(Replay(by_rank), Contains(HasSubstr(" has not waited for started reduce-scatter")));
+}
+
+TEST(Replay, SeesASumOverTpThatIsNotWaitedFor) {
+  std::vector<RecordedCalls> by_rank = CallsOf(EnglishJob(), {.tp = 2, .micro_batch_size = 8});
+  ASSERT_THAT(Replay(by_rank), IsEmpty());
+  for (RecordedCalls& calls : by_rank) {
+    std::erase_if(calls, [](const RecordedCall& call) { return call.kind == Kind::kWaitBeside; });
+  }
+  EXPECT_THAT(Replay(by_rank), Contains(HasSubstr(" has not waited for started all-reduce")));
 }
 
 TEST(Replay, SeesTransfersThatDoNotMeet) {

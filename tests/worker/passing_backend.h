@@ -3,6 +3,7 @@
 #pragma once
 #include "worker/backend/comm.h"
 #include "worker/backend/device.h"
+#include "worker/backend/started_call.h"
 #include "worker/backend/updates.h"
 
 namespace weft {
@@ -182,6 +183,10 @@ class PassingComm : public Comm {
     return inner_.Start(collective, ticket);
   }
   BackendStatus Wait(int64_t ticket) override { return inner_.Wait(ticket); }
+  BackendStatus StartBeside(const CollectiveCall& collective) override {
+    return inner_.StartBeside(collective);
+  }
+  BackendStatus WaitBeside() override { return inner_.WaitBeside(); }
   BackendStatus FirstFailure() const override { return inner_.FirstFailure(); }
   void Interrupt(const char* why) override { inner_.Interrupt(why); }
 
@@ -197,17 +202,13 @@ class AtOnceComm : public PassingComm {
 
   BackendStatus Start(const CollectiveCall& call, int64_t* ticket) override {
     *ticket = ++started_;
-    switch (call.kind) {
-      case CollectiveKind::kAllReduce:
-        return AllReduce(call.group, call.op, call.data);
-      case CollectiveKind::kReduceScatter:
-        return ReduceScatter(call.group, call.op, call.data);
-      case CollectiveKind::kAllGather:
-        return AllGather(call.group, call.data);
-    }
-    return {.code = 3};
+    return MakeBlocking(*this, call);
   }
   BackendStatus Wait(int64_t /*ticket*/) override { return {}; }
+  BackendStatus StartBeside(const CollectiveCall& call) override {
+    return MakeBlocking(*this, call);
+  }
+  BackendStatus WaitBeside() override { return {}; }
 
  private:
   int64_t started_ = 0;

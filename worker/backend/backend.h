@@ -89,9 +89,10 @@ struct CommOptions {
   TransportKind transport = TransportKind::kAuto;
   // Sums in rank order also where another order is faster.
   bool rank_order = false;
-  // Whether groups of GroupUse::kStarted will be made: what carries them may need to be opened by
-  // all ranks together (NCCL).
+  // Whether groups of GroupUse::kStarted and kBeside will be made: what carries them may need to be
+  // opened by all ranks together (NCCL).
   bool starts_calls = false;
+  bool starts_beside = false;
   // The thread that makes blocking calls has its own, and so has the one that makes started calls.
   WaitMarks blocking_marks = {};
   WaitMarks started_marks = {};

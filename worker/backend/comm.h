@@ -6,9 +6,10 @@
 // CommOptions::rank_order (AllReduce says how far off that is). All ranks of a group make the same
 // calls in the same order. Used by one thread, but for Interrupt().
 //
-// Calls block, but for Start, the one asynchronous form: a collective that moves while the device
-// computes and blocking calls go on. What is started runs one after the other in the order of
-// Start, so its results have the bits of the blocking call.
+// Calls block, but for two asynchronous forms: collectives that move while the device computes and
+// blocking calls go on. Start is for what moves beside whole passes, StartBeside for what a pass
+// itself soon waits for: neither waits for the other's. What is started by one of them runs one
+// after the other in its order, so its results have the bits of the blocking call.
 //
 // This header crosses a shared-object boundary: std and plain types only.
 #pragma once
@@ -20,9 +21,11 @@ namespace weft {
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1 };
 
-// Whether a group's calls all block, or some are started too and move beside what blocks. The two
-// must not wait for each other, so a backend may keep what carries them apart.
-enum class GroupUse : int32_t { kBlocking = 0, kStarted = 1 };
+// Whether a group's calls all block, or some are started too, by Start or by StartBeside, and move
+// beside what blocks. The three must not wait for each other, so a backend may keep what carries
+// them apart.
+enum class GroupUse : int32_t { kBlocking = 0, kStarted = 1, kBeside = 2 };
+inline constexpr int kGroupUses = 3;
 
 enum class CollectiveKind : int32_t { kAllReduce = 0, kReduceScatter = 1, kAllGather = 2 };
 
@@ -92,6 +95,17 @@ class Comm {
   // at a later call, Device::Synchronize at the latest. However it ends, the host has left `data`
   // of those collectives alone since. Ticket 0 is nothing to wait for.
   virtual BackendStatus Wait(int64_t ticket) = 0;
+
+  // Queues a collective as Start does, in a group of GroupUse::kBeside: a gather, or a sum of f32
+  // or of 16-bit elements. It sees what device work queued before has left in `data`, which is the
+  // Comm's until WaitBeside; its group has no blocking call until then. InvalidArgument for other
+  // groups and reductions.
+  //
+  // A backend may run it at once: MPI does, since the processor that would move it computes; so
+  // does one that adds in rank order (CommOptions::rank_order).
+  virtual BackendStatus StartBeside(const CollectiveCall& collective) = 0;
+  // Wait, for all that StartBeside has been given.
+  virtual BackendStatus WaitBeside() = 0;
 
   // Returns what broke this Comm, or OK; may be called from any thread, and returns at once. A call
   // that is queued may fail after it has returned: an aborted transfer leaves the device without an

@@ -334,17 +334,32 @@ absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<View> Block::WeightInput(View norm_out, Part part) {
-  if (part == Part::kInput) return View();
-  return tokens_.Gather(norm_out);
+void Block::BackwardThrough(const LinearOutput& gradient, View x, View dx, Part part) {
+  if (part == Part::kWhole) {
+    BackwardLinears({gradient}, x, dx, device_);
+  } else {
+    BackwardLinearInputs({gradient}, dx, device_);
+  }
 }
 
-void Block::BackwardThrough(absl::Span<const LinearOutput> gradients, View x, View dx, Part part) {
-  if (part == Part::kWhole) {
-    BackwardLinears(gradients, x, dx, device_);
-  } else {
-    BackwardLinearInputs(gradients, dx, device_);
+absl::StatusOr<View> Block::BackwardToNorm(absl::Span<const LinearOutput> gradients, View norm_out,
+                                           View dnorm, Part part) {
+  if (part == Part::kInput) {
+    BackwardLinearInputs(gradients, dnorm, device_);
+    return tokens_.SumOwn(dnorm);
   }
+  if (groups_.layout().tp == 1) {
+    BackwardLinears(gradients, norm_out, dnorm, device_);
+    return dnorm;
+  }
+  RETURN_IF_ERROR(tokens_.StartGather(norm_out));
+  const auto sum = [&]() -> absl::StatusOr<View> {
+    ASSIGN_OR_RETURN(const View x, tokens_.EndGather(norm_out));
+    RETURN_IF_ERROR(tokens_.StartSumOwn(dnorm));
+    return x;
+  };
+  RETURN_IF_ERROR(BackwardLinears(gradients, dnorm, sum, device_));
+  return tokens_.EndSumOwn(dnorm);
 }
 
 // The residual passes dx on unchanged; the branch adds its part through the norm.
@@ -353,18 +368,17 @@ absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorksp
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
   const View dact = work.dmlp.up;
   if (gate_) {
-    BackwardThrough({{down_, dy}}, saved.act, dact, part);
+    BackwardThrough({down_, dy}, saved.act, dact, part);
     device_.SwiGluGradient(dact, saved.mlp.gate, saved.mlp.up, work.dmlp.gate, work.dmlp.up);
   } else if (down_.is_fp8()) {
-    BackwardThrough({{down_, dy}}, saved.act, dact, part);
+    BackwardThrough({down_, dy}, saved.act, dact, part);
     device_.GeluGradient(dact, saved.mlp.up, work.dmlp.up);
   } else {
     if (part == Part::kWhole) BackwardLinearWeights({{down_, dy}}, saved.act, device_);
     device_.GeluLinearGradient(dy, down_.weight, saved.mlp.up, work.dmlp.up);
   }
-  ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm2_out, part));
-  BackwardThrough(WithLayers(work.dmlp), x, work.dnorm, part);
-  ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
+  ASSIGN_OR_RETURN(const View dnorm,
+                   BackwardToNorm(WithLayers(work.dmlp), saved.norm2_out, work.dnorm, part));
   BackwardNorm(norm2_, dnorm, saved.x_mid, saved.norm2, dx, device_);
   return absl::OkStatus();
 }
@@ -372,7 +386,7 @@ absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorksp
 absl::Status Block::BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
                                       View dx, Part part) {
   ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
-  BackwardThrough({{o_, dy}}, saved.attn, work.dattn, part);
+  BackwardThrough({o_, dy}, saved.attn, work.dattn, part);
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
   const bool is_whole = groups_.layout().cp == 1;
   device_.AttentionGradient(AttentionOf(work.documents), saved.qkv.q, whole.k, whole.v,
@@ -386,9 +400,8 @@ absl::Status Block::BackwardAttention(const BlockActivations& saved, const Block
                                         device_, groups_));
   }
   Rotate(work, Turn::kBack, work.dqkv);
-  ASSIGN_OR_RETURN(const View x, WeightInput(saved.norm1_out, part));
-  BackwardThrough(WithLayers(work.dqkv), x, work.dnorm, part);
-  ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(work.dnorm));
+  ASSIGN_OR_RETURN(const View dnorm,
+                   BackwardToNorm(WithLayers(work.dqkv), saved.norm1_out, work.dnorm, part));
   BackwardNorm(norm1_, dnorm, saved.x, saved.norm1, dx, device_);
   return absl::OkStatus();
 }

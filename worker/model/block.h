@@ -1,7 +1,8 @@
 // Block: one pre-norm transformer block of GPT-2 (Radford et al., 2019) or Llama (Touvron et al.,
 // arXiv:2302.13971), cut over tp as Shoeybi et al., arXiv:1909.08053, section 3: q, k, v, gate and
 // up by outputs, o and down by inputs. The two sums over tp of the forward pass follow o and down;
-// the two of the backward pass precede the norms.
+// the two of the backward pass precede the norms, and move beside weight gradients where these are
+// not another action's.
 //
 // What the families differ in shows in the parameters: a norm without bias is RMSNorm, an mlp with
 // a gate is SwiGLU instead of GELU. Llama alone has rotary positions: q and k are kept turned.
@@ -149,12 +150,14 @@ class Block {
                            Part part);
   absl::Status BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                                  Part part);
-  // All tokens of what a product took, for the gradient of its weight; null where that is
+  // Through a layer that is cut by inputs to its input, and to its parameters unless that is
   // BackwardWeight's.
-  absl::StatusOr<View> WeightInput(View norm_out, Part part);
-  // Through linear layers to the input that they share, and to their parameters unless that is
-  // BackwardWeight's.
-  void BackwardThrough(absl::Span<const LinearOutput> gradients, View x, View dx, Part part);
+  void BackwardThrough(const LinearOutput& gradient, View x, View dx, Part part);
+  // The same through layers that are cut by outputs, to the norm whose output [R, D] they share.
+  // Returns the gradient of that, a sum over tp in `dnorm` [N, D], which moves beside the products
+  // of the parameters' gradients; what these take is gathered beside the products before.
+  absl::StatusOr<View> BackwardToNorm(absl::Span<const LinearOutput> gradients, View norm_out,
+                                      View dnorm, Part part);
 
   Device& device_;
   RankGroups& groups_;

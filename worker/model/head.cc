@@ -76,10 +76,13 @@ absl::Status Head::LogitGradient(const Piece& piece, double scale) {
   return absl::OkStatus();
 }
 
-void Head::BackwardPiece(const Piece& piece) {
+void Head::BackwardInput(const Piece& piece) {
+  device_.MatMul(piece.logits, Transpose::kNo, weight_, Transpose::kNo, 0, piece.dnorm);
+}
+
+void Head::BackwardWeight(const Piece& piece) {
   device_.MatMul(piece.logits, Transpose::kYes, piece.norm_out, Transpose::kNo, 1,
                  weight_gradient_);
-  device_.MatMul(piece.logits, Transpose::kNo, weight_, Transpose::kNo, 0, piece.dnorm);
 }
 
 // The sum over all rows comes last, in the order of rows: the pieces do not change its bits.
@@ -99,9 +102,11 @@ absl::Status Head::LossAndGradient(View targets, double scale, View dx, View los
   for (int piece = 0; piece < pieces_; ++piece) {
     const Piece rows = PieceOf(norm_out, targets, piece);
     RETURN_IF_ERROR(LogitGradient(rows, scale));
-    BackwardPiece(rows);
+    BackwardInput(rows);
+    if (piece + 1 == pieces_) RETURN_IF_ERROR(tokens_.StartSumOwn(dnorm_));
+    BackwardWeight(rows);
   }
-  ASSIGN_OR_RETURN(const View dnorm, tokens_.SumOwn(dnorm_));
+  ASSIGN_OR_RETURN(const View dnorm, tokens_.EndSumOwn(dnorm_));
   device_.Zero(dx);
   BackwardNorm(norm_, dnorm, x_, norm_saved_, dx, device_);
   device_.AddLossSum(row_max_, row_sum_, target_logit_, loss_sum);

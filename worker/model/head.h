@@ -52,7 +52,8 @@ class Head {
   absl::Status ForwardPiece(const Piece& piece);
   // The same, with the gradient in the place of logits.
   absl::Status LogitGradient(const Piece& piece, double scale);
-  void BackwardPiece(const Piece& piece);
+  void BackwardInput(const Piece& piece);
+  void BackwardWeight(const Piece& piece);
 
   Device& device_;
   TokenCut& tokens_;

@@ -40,4 +40,25 @@ absl::StatusOr<View> TokenCut::SumOwn(View whole) {
   return OwnRows(whole);
 }
 
+absl::Status TokenCut::StartGather(View part) {
+  if (!is_cut()) return absl::OkStatus();
+  device_.Copy(OwnRows(gathered_), part);
+  return groups_.StartAllGatherOverTensor(gathered_);
+}
+
+absl::StatusOr<View> TokenCut::EndGather(View part) {
+  if (!is_cut()) return part;
+  RETURN_IF_ERROR(groups_.AwaitTensor());
+  return gathered_;
+}
+
+absl::Status TokenCut::StartSumOwn(View whole) {
+  return is_cut() ? groups_.StartReduceScatterOverTensor(whole) : groups_.StartSumOverTensor(whole);
+}
+
+absl::StatusOr<View> TokenCut::EndSumOwn(View whole) {
+  RETURN_IF_ERROR(groups_.AwaitTensor());
+  return is_cut() ? OwnRows(whole) : whole;
+}
+
 }  // namespace weft

@@ -37,6 +37,13 @@ class TokenCut {
   // unspecified then.
   absl::StatusOr<View> SumOwn(View whole);
 
+  // Gather and SumOwn in two halves each, between which the device goes on with other work: the
+  // buffers that they name, that of gathered tokens too, are not touched meanwhile.
+  absl::Status StartGather(View part);
+  absl::StatusOr<View> EndGather(View part);
+  absl::Status StartSumOwn(View whole);
+  absl::StatusOr<View> EndSumOwn(View whole);
+
  private:
   bool is_cut() const { return gathered_.data != nullptr; }
   View OwnRows(View whole) const;

@@ -388,6 +388,7 @@ absl::StatusOr<Opened> OpenBackend(const SessionOptions& options, const ProcessR
       .transport = transport,
       .rank_order = job.deterministic,
       .starts_calls = RankGroups::StartsCalls(assignment.layout),
+      .starts_beside = RankGroups::StartsBeside(assignment.layout),
       .blocking_marks = MarksOf(progress.blocking_marks()),
       .started_marks = MarksOf(progress.started_marks())};
   RETURN_IF_ERROR(ToStatus(opened.api->open_comm(&comm, &opened.comm)));

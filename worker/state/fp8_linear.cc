@@ -85,14 +85,20 @@ void Fp8Linear::BackwardWeight(View dy, const Fp8View& x_transposed, View weight
   device_.Fp8MatMul(transposed, x_transposed, 1, weight_gradient);
 }
 
+Fp8Linear::Gradient Fp8Linear::CastGradient(View dy) {
+  const Gradient gradient = {
+      .codes = {CodesIn(gradient_, dy.rows, dy.cols, kGradientType), gradient_scale_},
+      .transposed = {CodesIn(gradient_transposed_, dy.cols, dy.rows, kGradientType),
+                     gradient_scale_}};
+  device_.ToFp8(dy, gradient.codes.codes, gradient.transposed.codes, gradient_scale_);
+  return gradient;
+}
+
 void Fp8Linear::Backward(const Fp8Weight& weight, View dy, const Fp8View& x_transposed, float beta,
                          View dx, View weight_gradient) {
-  const Fp8View gradient = {CodesIn(gradient_, dy.rows, dy.cols, kGradientType), gradient_scale_};
-  const Fp8View transposed = {CodesIn(gradient_transposed_, dy.cols, dy.rows, kGradientType),
-                              gradient_scale_};
-  device_.ToFp8(dy, gradient.codes, transposed.codes, gradient.scale);
-  device_.Fp8MatMul(transposed, x_transposed, 1, weight_gradient);
-  MultiplyInput(weight, gradient, beta, dx);
+  const Gradient gradient = CastGradient(dy);
+  BackwardWeight(gradient, x_transposed, weight_gradient);
+  BackwardInput(weight, gradient, beta, dx);
 }
 
 // Operands run along what is summed over: dy along the outputs, so the weight is transposed.

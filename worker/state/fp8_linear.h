@@ -63,6 +63,19 @@ class Fp8Linear {
   Fp8View Cast(View x);
   Fp8View CastTransposed(View x);
 
+  // A gradient dy [N, out] as the two products of a backward pass take it.
+  struct Gradient {
+    Fp8View codes, transposed;
+  };
+  // Reads dy once for both. Valid until the next call but CastTransposed and the two below.
+  Gradient CastGradient(View dy);
+  void BackwardInput(const Fp8Weight& weight, const Gradient& dy, float beta, View dx) {
+    MultiplyInput(weight, dy.codes, beta, dx);
+  }
+  void BackwardWeight(const Gradient& dy, const Fp8View& x_transposed, View weight_gradient) {
+    device_.Fp8MatMul(dy.transposed, x_transposed, 1, weight_gradient);
+  }
+
   // The products take y and dy [N, out], in bf16; weight_gradient is f32.
   // y = x weight^T
   void Forward(const Fp8Weight& weight, const Fp8View& x, View y);

@@ -25,9 +25,10 @@ RankGroups::RankGroups(const Layout& layout, Comm& comm, ProgressWriter* progres
       progress_(progress != nullptr ? *progress : unseen_) {}
 
 RankGroups::~RankGroups() {
-  if (waited_ == started_) return;
+  if (waited_ == started_ && tensor_calls_ == 0) return;
   comm_.Interrupt("this rank goes no further");
   (void)comm_.Wait(started_);
+  (void)comm_.WaitBeside();
 }
 
 absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& layout,
@@ -68,6 +69,11 @@ absl::StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Layout& lay
                    groups->NewGroup(MeetingAxis::kShards, beside, {first, first + parts}));
   ASSIGN_OR_RETURN(groups->context_, groups->NewGroup(MeetingAxis::kContext, GroupUse::kBlocking,
                                                       grid.GroupOf(Axis::kContext, rank)));
+  if (StartsBeside(layout)) {
+    ASSIGN_OR_RETURN(groups->tensor_beside_,
+                     groups->NewGroup(MeetingAxis::kTensor, GroupUse::kBeside,
+                                      grid.GroupOf(Axis::kTensor, rank)));
+  }
   return groups;
 }
 
@@ -115,6 +121,44 @@ absl::Status RankGroups::ReduceScatterOverTensor(View data) {
 absl::Status RankGroups::AllGatherOverTensor(View data) {
   const InCall call(progress_, CallKind::kAllGather, MeetingAxis::kTensor);
   return ToStatus(comm_.AllGather(tensor_, data), "all-gather over tp");
+}
+
+// The rank is in the call while it starts it: where that is made at once, it waits there.
+absl::Status RankGroups::StartOverTensor(CallKind kind, const CollectiveCall& call,
+                                         absl::string_view doing) {
+  const InCall in_call(progress_, kind, MeetingAxis::kTensor);
+  tensor_calls_ = in_call.sequence();
+  return ToStatus(comm_.StartBeside(call), doing);
+}
+
+absl::Status RankGroups::StartSumOverTensor(View data) {
+  if (layout_.tp == 1) return absl::OkStatus();
+  return StartOverTensor(
+      CallKind::kAllReduce,
+      {.kind = CollectiveKind::kAllReduce, .group = tensor_beside_, .data = data}, "sum over tp");
+}
+
+absl::Status RankGroups::StartReduceScatterOverTensor(View data) {
+  return StartOverTensor(
+      CallKind::kReduceScatter,
+      {.kind = CollectiveKind::kReduceScatter, .group = tensor_beside_, .data = data},
+      "reduce-scatter over tp");
+}
+
+absl::Status RankGroups::StartAllGatherOverTensor(View data) {
+  return StartOverTensor(
+      CallKind::kAllGather,
+      {.kind = CollectiveKind::kAllGather, .group = tensor_beside_, .data = data},
+      "all-gather over tp");
+}
+
+absl::Status RankGroups::AwaitTensor() {
+  if (tensor_calls_ == 0) return absl::OkStatus();
+  progress_.EnterWait(CallKind::kAwaitStarted, MeetingAxis::kTensor, tensor_calls_);
+  RETURN_IF_ERROR(ToStatus(comm_.WaitBeside(), "wait for what moves over tp"));
+  progress_.Leave();
+  tensor_calls_ = 0;
+  return absl::OkStatus();
 }
 
 absl::Status RankGroups::SumScatterOverContext(View data) {

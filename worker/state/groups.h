@@ -33,6 +33,8 @@ class RankGroups {
   // Whether ranks of such a layout make groups of GroupUse::kStarted: one that is alone with its
   // data has nobody to talk to beside the passes.
   static bool StartsCalls(const Layout& layout) { return layout.data_group() > 1; }
+  // Whether they make groups of GroupUse::kBeside.
+  static bool StartsBeside(const Layout& layout) { return layout.tp > 1; }
   // Where something that was started is not waited for, as after a failure, interrupts `comm` and
   // waits: buffers may go.
   ~RankGroups();
@@ -55,6 +57,12 @@ class RankGroups {
   // Comm::ReduceScatter (sum) and AllGather over tp. REQUIRES: tp divides data.elements().
   absl::Status ReduceScatterOverTensor(View data);
   absl::Status AllGatherOverTensor(View data);
+  // The same three beside what the device computes (Comm::StartBeside), each followed by
+  // AwaitTensor: until then their data is the Comm's. Several may be under way.
+  absl::Status StartSumOverTensor(View data);
+  absl::Status StartReduceScatterOverTensor(View data);
+  absl::Status StartAllGatherOverTensor(View data);
+  absl::Status AwaitTensor();
   // Over cp, in place: `data` is as many equal ranges of elements as there are ranks, in their
   // order; this rank's becomes the sum; all become what their ranks hold.
   absl::Status SumScatterOverContext(View data);
@@ -94,6 +102,7 @@ class RankGroups {
 
   absl::Status Start(MeetingAxis axis, const CollectiveCall& call, absl::string_view doing,
                      int64_t* ticket);
+  absl::Status StartOverTensor(CallKind kind, const CollectiveCall& call, absl::string_view doing);
   // Makes this rank's group along one axis; `ranks` is empty if it joins none.
   absl::StatusOr<int> NewGroup(MeetingAxis axis, GroupUse use, const std::vector<int>& ranks);
 
@@ -102,6 +111,7 @@ class RankGroups {
   const GridCoordinates at_;
   const Sharding sharding_;
   int tensor_ = -1;
+  int tensor_beside_ = -1;  // the same ranks
   int replicas_ = -1;
   int context_ = -1;
   int kv_copies_ = -1;
@@ -110,6 +120,7 @@ class RankGroups {
   int shards_ = -1;
   int64_t started_ = 0, waited_ = 0;  // the newest tickets
   std::vector<Started> under_way_;    // in the order of their tickets
+  int64_t tensor_calls_ = 0;          // the newest that is under way over tp; 0: none is
   ProgressWriter unseen_;
   ProgressWriter& progress_;
 };

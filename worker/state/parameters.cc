@@ -280,6 +280,24 @@ void BackwardLinears(absl::Span<const LinearOutput> gradients, View x, View dx, 
   }
 }
 
+absl::Status BackwardLinears(absl::Span<const LinearOutput> gradients, View dx,
+                             absl::FunctionRef<absl::StatusOr<View>()> at_dx, Device& device) {
+  const auto& [linear, dy] = gradients.front();
+  const bool casts_once = gradients.size() == 1 && linear.is_fp8();  // one buffer for codes of dy
+  if (!casts_once) {
+    BackwardLinearInputs(gradients, dx, device);
+    ASSIGN_OR_RETURN(const View x, at_dx());
+    BackwardLinearWeights(gradients, x, device);
+    return absl::OkStatus();
+  }
+  const Fp8Linear::Gradient codes = linear.fp8->CastGradient(dy);
+  linear.fp8->BackwardInput(linear.fp8_weight, codes, 0, dx);
+  ASSIGN_OR_RETURN(const View x, at_dx());
+  if (linear.bias.data != nullptr) device.BiasGradient(dy, linear.bias_gradient);
+  linear.fp8->BackwardWeight(codes, linear.fp8->CastTransposed(x), linear.weight_gradient);
+  return absl::OkStatus();
+}
+
 void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,
                  Device& device) {
   if (norm.bias.data == nullptr) {

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/memory/memory.h"
@@ -142,6 +145,10 @@ void BackwardLinearInputs(absl::Span<const LinearOutput> gradients, View dx, Dev
 void BackwardLinearWeights(absl::Span<const LinearOutput> gradients, View x, Device& device);
 // Both; dy is cast once for both.
 void BackwardLinears(absl::Span<const LinearOutput> gradients, View x, View dx, Device& device);
+// The same with x from `at_dx`, which is called when dx is queued, ahead of the gradients of
+// weights: what moves dx starts there.
+absl::Status BackwardLinears(absl::Span<const LinearOutput> gradients, View dx,
+                             absl::FunctionRef<absl::StatusOr<View>()> at_dx, Device& device);
 
 // y [N, out] = x [N, in] weight^T + bias.
 void ForwardLinear(const Linear& linear, View x, View y, Device& device);

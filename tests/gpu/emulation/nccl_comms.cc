@@ -48,6 +48,7 @@ std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOp
       own.rank = rank;
       own.world_size = world;
       own.starts_calls = true;
+      own.starts_beside = true;
       const BackendStatus status = OpenNcclComm(own, ids, {.stream = NewStream()}, "a test",
                                                 &comms[static_cast<size_t>(rank)]);
       EXPECT_TRUE(status.ok()) << status.text;

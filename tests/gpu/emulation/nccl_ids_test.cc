@@ -19,11 +19,13 @@ int IdsMade() {
   return reinterpret_cast<decltype(&WeftFakeNcclIds)>(dlsym(handle, "WeftFakeNcclIds"))();
 }
 
-TEST(NcclIds, AreOneWhereNoCallsAreStartedBesideThePasses) {
+TEST(NcclIds, AreOneForEachWayInWhichALayoutMakesCalls) {
   const struct {
     int dp, cp, tp, pp;
     int ids;
-  } cases[] = {{1, 1, 1, 1, 1}, {1, 1, 2, 1, 1}, {1, 1, 1, 2, 1}, {2, 1, 1, 1, 2}, {1, 2, 1, 1, 2}};
+    bool deterministic = false;  // so that sums over tp block
+  } cases[] = {{1, 1, 1, 1, 1}, {1, 1, 2, 1, 2}, {1, 1, 1, 2, 1},       {2, 1, 1, 1, 2},
+               {1, 2, 1, 1, 2}, {2, 1, 2, 1, 3}, {1, 1, 2, 1, 1, true}, {2, 1, 2, 1, 2, true}};
   const TestFolder folder;
   JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
   job.training.steps = 1;
@@ -32,7 +34,8 @@ TEST(NcclIds, AreOneWhereNoCallsAreStartedBesideThePasses) {
     layout.cp = c.cp;
     SCOPED_TRACE(LayoutText(layout));
     const int before = IdsMade();
-    OpenedRanks ranks(layout.world_size(), TransportKind::kNccl, {});
+    OpenedRanks ranks(layout.world_size(), TransportKind::kNccl,
+                      {.deterministic = c.deterministic});
     const TrainingOutcome outcome = TrainOn(ranks, job, layout, folder.Make(LayoutText(layout)));
     EXPECT_EQ(outcome.status(), absl::OkStatus());
     EXPECT_EQ(IdsMade() - before, c.ids);

@@ -99,6 +99,8 @@ TEST(Nccl, SharesResourcesAmongGroupsOfOneUseAlone) {
   EXPECT_EQ(make(GroupUse::kStarted), 4);
   EXPECT_EQ(make(GroupUse::kStarted), 4);
   EXPECT_EQ(OpenComms(), 2 * (4 + 3));
+  EXPECT_EQ(make(GroupUse::kBeside), 6) << "nor do the two kinds of started calls share any";
+  EXPECT_EQ(OpenComms(), 2 * (4 + 3 + 2));
 }
 
 // NCCL would start one for each call on a communicator that does not block.
@@ -135,7 +137,23 @@ TEST(Nccl, LimitsTheBlocksOfWhatRunsBesideCompute) {
   EXPECT_EQ(open_with(16), 0);
   OnAllRanks(comms, [](Comm& comm) { World(comm, GroupUse::kStarted); });
   EXPECT_EQ(open_with(16), 2 * 2);
+  OnAllRanks(comms, [](Comm& comm) { World(comm, GroupUse::kBeside); });
+  EXPECT_EQ(open_with(16), 2 * 4);
   EXPECT_EQ(open_with(INT_MIN), 2 * 3);
+}
+
+// A sum in rank order takes several calls, so it has no world of its own, and blocks.
+TEST(Nccl, CarriesSumsInRankOrderByTheBlockingWorld) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 20000, .rank_order = true}});
+  const int open = OpenComms();
+  OnAllRanks(comms, [](Comm& comm) {
+    const int group = World(comm, GroupUse::kBeside);
+    std::vector<float> values(99, 1);
+    ASSERT_TRUE(comm.StartBeside(SumOf(group, values)).ok());
+    ASSERT_TRUE(comm.WaitBeside().ok());
+    EXPECT_EQ(values, std::vector<float>(99, 2));
+  });
+  EXPECT_EQ(OpenComms(), open + 2);
 }
 
 TEST(Nccl, MakesNoGroupOfStartedCallsWhereNoneWereAnnounced) {
@@ -404,6 +422,27 @@ TEST_F(NcclFaults, CommunicatorsOfOneUseAreNotAbortedBehindAKernelOfTheOther) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_EQ(OpenComms(), 5) << "those of rank 1, whose Comm is well";
+}
+
+TEST_F(NcclFaults, ACallThatAPassWaitsForIsNamedAtItsDeadline) {
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 100}});
+  OnAllRanks(comms, [](Comm& comm) {
+    for (const GroupUse use : {GroupUse::kBlocking, GroupUse::kStarted, GroupUse::kBeside}) {
+      World(comm, use);
+    }
+  });
+  EXPECT_EQ(OpenComms(), 14);
+  Plant(0, 1, "late");
+  std::vector<float> values(10, 1);
+  ASSERT_TRUE(comms[0]->StartBeside(SumOf(2, values)).ok());
+  const Clock::time_point begin = Clock::now();
+  while (OpenComms() > 7 && Clock::now() - begin < std::chrono::seconds(15)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(OpenComms(), 7) << "those of rank 1, whose Comm is well";
+  const BackendStatus waited = comms[0]->WaitBeside();
+  EXPECT_THAT(waited.text, HasSubstr("all-reduce of group 2"));
+  EXPECT_THAT(waited.text, HasSubstr("not done after 100 ms; it needs rank 1"));
 }
 
 TEST_F(NcclFaults, ACommunicatorThatIsMadeAfterAFailureIsAbortedToo) {

@@ -161,20 +161,21 @@ TEST(StreamWaits, OfStatesOnTheHostAreNeeded) {
 
 constexpr int64_t kElements = 500;
 
-// Rank `rank` of two: sums that run beside what is computed from other memory, one whose input is
-// computed just before, one whose result is used right after the wait, and memory that is used
-// again.
-std::vector<float> ReduceBeside(int rank, const NcclIds& ids) {
+// Rank `rank` of two: sums of `use` that run beside what is computed from other memory, one whose
+// input is computed just before, one whose result is used right after the wait, and memory that is
+// used again.
+std::vector<float> ReduceBeside(GroupUse use, int rank, const NcclIds& ids) {
   const std::unique_ptr<Device> device = Open();
   std::unique_ptr<Comm> comm;
   const CommOptions options = {.init_timeout_ms = 20000,
                                .timeout_ms = 20000,
                                .rank = rank,
                                .world_size = 2,
-                               .starts_calls = true};
+                               .starts_calls = true,
+                               .starts_beside = true};
   const BackendStatus opened = OpenNcclComm(options, ids, QueueOf(*device), "a test", &comm);
   EXPECT_TRUE(opened.ok()) << opened.text;
-  const int world = World(*comm);
+  const int world = World(*comm, use);
   void* const memory[] = {device->Allocate(kElements * 4), device->Allocate(kElements * 4),
                           device->Allocate(kElements * 4)};
   const View gradient = RowAt(memory[0], kElements);
@@ -186,10 +187,11 @@ std::vector<float> ReduceBeside(int rank, const NcclIds& ids) {
   for (int step = 0; step < 3; ++step) {
     int64_t ticket = 0;
     device->Scale(gradient, 2);
-    EXPECT_TRUE(
-        comm->Start({CollectiveKind::kAllReduce, world, ReduceOp::kSum, gradient}, &ticket).ok());
+    const CollectiveCall sum = {CollectiveKind::kAllReduce, world, ReduceOp::kSum, gradient};
+    const bool is_beside = use == GroupUse::kBeside;
+    EXPECT_TRUE((is_beside ? comm->StartBeside(sum) : comm->Start(sum, &ticket)).ok());
     device->Scale(other, 3);
-    EXPECT_TRUE(comm->Wait(ticket).ok());
+    EXPECT_TRUE((is_beside ? comm->WaitBeside() : comm->Wait(ticket)).ok());
     device->Add(gradient, total);
     device->Add(other, total);
     device->Scale(gradient, 0.25);
@@ -203,14 +205,14 @@ std::vector<float> ReduceBeside(int rank, const NcclIds& ids) {
   return values;
 }
 
-std::vector<float> ReduceOnTwoRanks() {
+std::vector<float> ReduceOnTwoRanks(GroupUse use) {
   const NcclLibrary* nccl = nullptr;
   EXPECT_TRUE(LoadNccl(&nccl).ok());
   NcclIds ids;
   for (ncclUniqueId& id : ids.of_use) EXPECT_EQ(nccl->get_unique_id(&id), ncclSuccess);
   std::vector<float> own, theirs;
-  std::thread peer([&] { theirs = ReduceBeside(1, ids); });
-  own = ReduceBeside(0, ids);
+  std::thread peer([&] { theirs = ReduceBeside(use, 1, ids); });
+  own = ReduceBeside(use, 0, ids);
   peer.join();
   own.insert(own.end(), theirs.begin(), theirs.end());
   return own;
@@ -221,7 +223,11 @@ TEST(StreamWaits, OfCallsThatAreStartedAreNeeded) {
   // 2, 4, 6: the sum needs what is computed before. 3, 5, 7: what comes after needs the sum. 9: the
   // host needs what is copied to it. 0, 1 and 8 are for slots that nobody has used, 10 is the
   // end's.
-  EXPECT_THAT(NeededWaits(ReduceOnTwoRanks), ElementsAre(2, 3, 4, 5, 6, 7, 9));
+  for (const GroupUse use : {GroupUse::kStarted, GroupUse::kBeside}) {
+    EXPECT_THAT(NeededWaits([use] { return ReduceOnTwoRanks(use); }),
+                ElementsAre(2, 3, 4, 5, 6, 7, 9))
+        << static_cast<int>(use);
+  }
 }
 
 // The test of the tests: what two streams do to the same memory without a wait.

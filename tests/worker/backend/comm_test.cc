@@ -390,6 +390,63 @@ TEST(Barrier, HoldsEveryRankUntilTheLastHasCome) {
   });
 }
 
+TEST(StartBeside, HasTheBitsOfTheBlockingCallAndLeavesItsGroupToThat) {
+  OnAllRanks(MakeThreadComms(3), [](Comm& comm) {
+    const int group = World(comm, GroupUse::kBeside);
+    for (const int64_t each : {1, 2049, 30'001}) {
+      std::vector<float> sum = Values(comm.rank(), each * comm.world_size());
+      std::vector<float> all = sum;
+      std::vector<float> beside_sum = sum;
+      std::vector<float> beside_all = sum;
+      ASSERT_TRUE(
+          comm.StartBeside({CollectiveKind::kAllReduce, group, ReduceOp::kSum, Row(beside_sum)})
+              .ok());
+      ASSERT_TRUE(
+          comm.StartBeside({CollectiveKind::kAllGather, group, ReduceOp::kSum, Row(beside_all)})
+              .ok());
+      const BackendStatus waited = comm.WaitBeside();  // for both
+      ASSERT_TRUE(waited.ok()) << waited.text;
+      ASSERT_TRUE(comm.AllReduce(group, ReduceOp::kSum, Row(sum)).ok());
+      ASSERT_TRUE(comm.AllGather(group, Row(all)).ok());
+      ASSERT_TRUE(comm.Barrier(group).ok());
+      EXPECT_TRUE(beside_sum == sum);
+      EXPECT_TRUE(beside_all == all);
+    }
+  });
+}
+
+TEST(StartBeside, RefusesOtherGroupsAndReductions) {
+  OnAllRanks(MakeThreadComms(2), [](Comm& comm) {
+    const int blocking = World(comm, GroupUse::kBlocking);
+    const int started = World(comm, GroupUse::kStarted);
+    const int beside = World(comm, GroupUse::kBeside);
+    std::vector<float> values(8);
+    std::vector<double> totals(8);
+    const View wide = {totals.data(), 1, 8, DType::kF64};
+    int64_t ticket = 0;
+    const struct {
+      BackendStatus status;
+      const char* text;
+    } refused[] = {
+        {comm.StartBeside({CollectiveKind::kAllReduce, blocking, ReduceOp::kSum, Row(values)}),
+         "start beside: group 0 was made for blocking calls alone"},
+        {comm.StartBeside({CollectiveKind::kAllReduce, started, ReduceOp::kSum, Row(values)}),
+         "start beside: group 1 was made for other started calls"},
+        {comm.Start({CollectiveKind::kAllReduce, beside, ReduceOp::kSum, Row(values)}, &ticket),
+         "start: group 2 was made for other started calls"},
+        {comm.StartBeside({CollectiveKind::kAllReduce, beside, ReduceOp::kMax, Row(values)}),
+         "start beside: only gathers and sums of f32, bf16 and f16 are"},
+        {comm.StartBeside({CollectiveKind::kAllReduce, beside, ReduceOp::kSum, wide}),
+         "start beside: only gathers and sums of f32, bf16 and f16 are"}};
+    for (const auto& [status, text] : refused) {
+      EXPECT_EQ(status.code, kInvalidArgument);
+      EXPECT_STREQ(status.text, text);
+    }
+    EXPECT_TRUE(comm.WaitBeside().ok());
+    EXPECT_TRUE(comm.Barrier(beside).ok()) << "nothing is broken by it";
+  });
+}
+
 TEST(Timeout, NamesTheCallAndTheRanksThatDidNotCome) {
   const auto comms = MakeThreadComms(4, {.comm = {.timeout_ms = 200}});
   OnAllRanks(comms, [](Comm& comm) {

@@ -30,6 +30,8 @@ class AloneComm : public Comm {
   BackendStatus Exchange(const Transfer* /*transfers*/, int /*count*/) override { return {}; }
   BackendStatus Barrier(int /*group*/) override { return {}; }
   BackendStatus Start(const CollectiveCall& /*call*/, int64_t* /*ticket*/) override { return {}; }
+  BackendStatus StartBeside(const CollectiveCall& /*call*/) override { return {}; }
+  BackendStatus WaitBeside() override { return {}; }
   BackendStatus Wait(int64_t /*ticket*/) override { return {}; }
   void Interrupt(const char* /*why*/) override {}
 };

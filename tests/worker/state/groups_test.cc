@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "tests/worker/backend/all_ranks.h"
 #include "tests/worker/backend/thread_comm.h"
+#include "tests/worker/passing_backend.h"
+#include "tests/worker/rank_threads.h"
 #include "worker/state/world_sum.h"
 
 namespace weft {
@@ -55,6 +58,70 @@ TEST(RankGroups, LeaveTheCommToOthersOnceAllIsWaitedFor) {
     }
     EXPECT_THAT(gradients, Each(6.0F));
     EXPECT_TRUE(comm.Barrier(world).ok());
+  });
+}
+
+// Keeps back what is started beside products, which the CPU's Comm makes at once.
+class WaitingComm final : public PassingComm {
+ public:
+  using PassingComm::PassingComm;
+  BackendStatus StartBeside(const CollectiveCall& /*call*/) override { return {}; }
+  BackendStatus WaitBeside() override {
+    on_wait(*this);
+    return inner_.WaitBeside();
+  }
+  std::function<void(WaitingComm&)> on_wait = [](WaitingComm&) {};
+};
+
+TEST(RankGroups, LeaveNothingOverTensorUnderWayBehind) {
+  const auto comms = MakeThreadComms(2);
+  OnAllRanks(comms, [](Comm& comm) {
+    WaitingComm waiting(comm);
+    int waits = 0;
+    waiting.on_wait = [&](WaitingComm& own) {
+      ++waits;
+      const int self = own.rank();
+      int group = -1;
+      EXPECT_TRUE(own.NewGroup(GroupUse::kBlocking, &self, 1, &group).ok());
+      EXPECT_THAT(own.Barrier(group).text, HasSubstr("this rank goes no further"));
+    };
+    std::vector<float> dx(10, 3);
+    {
+      const auto groups = RankGroups::Create({.tp = 2}, 1, waiting);
+      ASSERT_TRUE(groups.ok()) << groups.status();
+      ASSERT_TRUE((*groups)->StartSumOverTensor(Row(dx)).ok());
+      EXPECT_EQ(waits, 0);
+    }
+    EXPECT_EQ(waits, 1);
+  });
+}
+
+// A rank that waits shows which call over tp it waits for: the newest, counted among all of them.
+TEST(RankGroups, ShowWhatTheyWaitForOverTensor) {
+  const TestFolder folder;
+  OnAllRanks(MakeThreadComms(2), [&](Comm& comm) {
+    const std::string path = PagePath(folder.path(), comm.rank());
+    ASSERT_TRUE(MakePageFile(path).ok());
+    absl::StatusOr<ProgressWriter> page = ProgressWriter::Open(path, 1, comm.rank());
+    ASSERT_TRUE(page.ok()) << page.status();
+    WaitingComm waiting(comm);
+    PageCall seen;
+    int waits = 0;
+    waiting.on_wait = [&](WaitingComm&) {
+      ++waits;
+      seen = PageReader::Open(path)->Read()->call;
+    };
+    std::vector<float> dx(10, 3);
+    const auto groups = RankGroups::Create({.tp = 2}, 1, waiting, &*page);
+    ASSERT_TRUE(groups.ok()) << groups.status();
+    ASSERT_TRUE((*groups)->SumOverTensor(Row(dx)).ok());
+    ASSERT_TRUE((*groups)->StartSumOverTensor(Row(dx)).ok());
+    ASSERT_TRUE((*groups)->StartAllGatherOverTensor(Row(dx)).ok());
+    ASSERT_TRUE((*groups)->AwaitTensor().ok());
+    EXPECT_EQ(seen, (PageCall{CallKind::kAwaitStarted, MeetingAxis::kTensor, /*sequence=*/3, -1}));
+    EXPECT_EQ(PageReader::Open(path)->Read()->call.kind, CallKind::kNone);
+    ASSERT_TRUE((*groups)->AwaitTensor().ok());
+    EXPECT_EQ(waits, 1) << "nothing is under way any more";
   });
 }
 

@@ -15,6 +15,7 @@
 #include "worker/backend/cpu/comm/started_calls.h"
 #include "worker/backend/cpu/kernels/element.h"
 #include "worker/backend/failure.h"
+#include "worker/backend/started_call.h"
 
 namespace weft {
 namespace {
@@ -161,6 +162,16 @@ struct Marks {
   Marks OfLane() const { return {started, {}}; }
 };
 
+BackendStatus CheckUse(const std::vector<Group>& groups, const CollectiveCall& call, GroupUse use) {
+  const auto at = static_cast<size_t>(call.group);  // Begin names an unknown one
+  return at < groups.size() ? CheckStarted(call, use, groups[at].use) : BackendStatus();
+}
+
+int64_t SliceBytes(const Group& group) {
+  const int64_t others = std::max(1, group.size() - 1);
+  return std::clamp(kScratchBytes / others / 64 * 64, kLeastSliceBytes, kReduceSliceBytes);
+}
+
 class Collectives final : public Comm {
  public:
   Collectives(std::shared_ptr<Transport> transport, std::chrono::milliseconds timeout,
@@ -237,9 +248,7 @@ class Collectives final : public Comm {
 
   BackendStatus AllGather(int group, View data) override {
     Call call;
-    if (BackendStatus s = BeginRanges("all-gather", group, data.elements(), &call); !s.ok()) {
-      return s;
-    }
+    if (auto s = BeginRanges("all-gather", group, data.elements(), &call); !s.ok()) return s;
     const int64_t part = data.bytes() / Members(call).size();
     return Gather(call, static_cast<char*>(data.data), [part](int i) {
       return Range{part * i, part};
@@ -284,11 +293,7 @@ class Collectives final : public Comm {
 
   BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
     if (BackendStatus s = BrokenBefore("start"); !s.ok()) return s;
-    const auto group = static_cast<size_t>(collective.group);
-    if (group < groups_.size() && groups_[group].use == GroupUse::kBlocking) {
-      return Failure(kInvalidArgument, "start: group %d was made for blocking calls alone",
-                     collective.group);
-    }
+    if (auto s = CheckUse(groups_, collective, GroupUse::kStarted); !s.ok()) return s;
     if (started_ == nullptr) OpenLane();
     *ticket = started_->Start(collective);
     return {};
@@ -307,6 +312,12 @@ class Collectives final : public Comm {
     if (!broken_.ok()) return broken_;
     return waited.ok() ? waited : Break(waited);
   }
+
+  BackendStatus StartBeside(const CollectiveCall& collective) override {
+    if (auto s = CheckUse(groups_, collective, GroupUse::kBeside); !s.ok()) return s;
+    return MakeBlocking(*this, collective);
+  }
+  BackendStatus WaitBeside() override { return BrokenBefore("wait"); }
 
   void Interrupt(const char* why) override {
     const std::lock_guard<std::mutex> lock(why_mutex_);
@@ -337,11 +348,6 @@ class Collectives final : public Comm {
 
   int Tag(int group, Step step) const {
     return first_tag_ + 1 + 4 * group + static_cast<int>(step);
-  }
-
-  static int64_t SliceBytes(const Group& group) {
-    const int64_t others = std::max(1, group.size() - 1);
-    return std::clamp(kScratchBytes / others / 64 * 64, kLeastSliceBytes, kReduceSliceBytes);
   }
 
   const Group& Members(const Call& call) const { return groups_[static_cast<size_t>(call.group)]; }

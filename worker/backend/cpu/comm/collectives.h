@@ -7,10 +7,11 @@
 // Waiting polls, yields and then naps, because there may be more ranks than processors. The first
 // failure breaks the Comm: pending transfers are given up, later calls return the same failure.
 //
-// Calls that are started (Comm::Start) are made by a thread of their own (started_calls.h), with
-// the same code, scratch of their own and tags of their own, over the same transport, which both
-// threads use in turns. The thread comes with the first of them. It naps between its polls while
-// nobody waits for it: the processor is the computing thread's.
+// Calls that a pass soon waits for (Comm::StartBeside) are made at once, by the thread that starts
+// them. Calls that are started (Comm::Start) are made by a thread of their own (started_calls.h),
+// with the same code, scratch of their own and tags of their own, over the same transport, which
+// both threads use in turns. The thread comes with the first of them. It naps between its polls
+// while nobody waits for it: the processor is the computing thread's.
 #pragma once
 #include <memory>
 

@@ -4,25 +4,9 @@
 
 #include <utility>
 
-#include "worker/backend/failure.h"
+#include "worker/backend/started_call.h"
 
 namespace weft {
-namespace {
-
-BackendStatus Make(Comm& comm, const CollectiveCall& call) {
-  switch (call.kind) {
-    case CollectiveKind::kAllReduce:
-      return comm.AllReduce(call.group, call.op, call.data);
-    case CollectiveKind::kReduceScatter:
-      return comm.ReduceScatter(call.group, call.op, call.data);
-    case CollectiveKind::kAllGather:
-      return comm.AllGather(call.group, call.data);
-  }
-  return Failure(kInvalidArgument, "start: %d is not a kind of collective",
-                 static_cast<int>(call.kind));
-}
-
-}  // namespace
 
 StartedCalls::StartedCalls(std::unique_ptr<Comm> lane)
     : lane_(std::move(lane)), thread_([this] { MakeCalls(); }) {}
@@ -65,7 +49,7 @@ void StartedCalls::MakeCalls() {
     if (queue_.empty()) return;
     const CollectiveCall call = queue_.front();
     lock.unlock();
-    const BackendStatus status = Make(*lane_, call);
+    const BackendStatus status = MakeBlocking(*lane_, call);
     lock.lock();
     queue_.pop_front();
     if (failure_.ok()) failure_ = status;

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "worker/backend/failure.h"
+#include "worker/backend/started_call.h"
 
 namespace weft {
 
@@ -41,10 +42,9 @@ BackendStatus CallWatch::Begin(const char* name, int group, Call* call) {
   return {};
 }
 
-BackendStatus CallWatch::CheckStart(int group) const {
-  const bool known = group >= 0 && group < rounds();
-  if (!known || this->group(group).use == GroupUse::kStarted) return {};  // Begin names the unknown
-  return Failure(kInvalidArgument, "start: group %d was made for blocking calls alone", group);
+BackendStatus CallWatch::CheckStart(const CollectiveCall& call, GroupUse use) const {
+  const bool known = call.group >= 0 && call.group < rounds();
+  return known ? CheckStarted(call, use, group(call.group).use) : BackendStatus();
 }
 
 BackendStatus CallWatch::CheckRanges(const Call& call, int64_t elements) const {

@@ -46,8 +46,8 @@ class CallWatch {
 
   // Fails if a call has failed before, or was interrupted, or `group` is not one of this rank's.
   BackendStatus Begin(const char* name, int group, Call* call);
-  // Fails if `group` was made for blocking calls alone.
-  BackendStatus CheckStart(int group) const;
+  // CheckStarted of started_call.h, for groups that are known.
+  BackendStatus CheckStart(const CollectiveCall& call, GroupUse use) const;
   // Fails if `elements` are not one equal range per rank of the call's group.
   BackendStatus CheckRanges(const Call& call, int64_t elements) const;
   // Begin, for data that is one range per rank.

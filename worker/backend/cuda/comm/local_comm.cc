@@ -15,6 +15,7 @@
 #include "worker/backend/cuda/comm/local_block.h"
 #include "worker/backend/cuda/runtime/cuda_status.h"
 #include "worker/backend/failure.h"
+#include "worker/backend/started_call.h"
 
 namespace weft {
 namespace {
@@ -220,24 +221,20 @@ class LocalComm final : public Comm {
 
   // At once: a call here ends when its data is there.
   BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
-    if (BackendStatus s = watch_.CheckStart(collective.group); !s.ok()) return s;
+    if (auto s = watch_.CheckStart(collective, GroupUse::kStarted); !s.ok()) return s;
     *ticket = ++started_;
-    switch (collective.kind) {
-      case CollectiveKind::kAllReduce:
-        return AllReduce(collective.group, collective.op, collective.data);
-      case CollectiveKind::kReduceScatter:
-        return ReduceScatter(collective.group, collective.op, collective.data);
-      case CollectiveKind::kAllGather:
-        return AllGather(collective.group, collective.data);
-    }
-    return Failure(kInvalidArgument, "start: %d is not a kind of collective",
-                   static_cast<int>(collective.kind));
+    return MakeBlocking(*this, collective);
   }
   BackendStatus Wait(int64_t ticket) override {
     if (ticket <= started_) return {};
     return Failure(kInvalidArgument, "wait: call %lld was never started",
                    static_cast<long long>(ticket));
   }
+  BackendStatus StartBeside(const CollectiveCall& collective) override {
+    if (auto s = watch_.CheckStart(collective, GroupUse::kBeside); !s.ok()) return s;
+    return MakeBlocking(*this, collective);
+  }
+  BackendStatus WaitBeside() override { return {}; }
 
   void Interrupt(const char* why) override { watch_.Interrupt(why); }
 

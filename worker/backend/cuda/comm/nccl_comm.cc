@@ -11,6 +11,7 @@
 #include "worker/backend/cuda/comm/call_watch.h"
 #include "worker/backend/cuda/comm/combine.h"
 #include "worker/backend/cuda/comm/nccl_watch.h"
+#include "worker/backend/cuda/comm/side_stream.h"
 #include "worker/backend/cuda/runtime/cuda_status.h"
 #include "worker/backend/failure.h"
 
@@ -34,7 +35,7 @@ struct Group {
 struct Lane {
   int index = 0;  // of NcclWatch
   cudaStream_t stream = nullptr;
-  char* staging = nullptr;  // kNcclStagingBytes on the device
+  char* staging = nullptr;  // kNcclStagingBytes on the device; null: only NCCL's own sums
 };
 
 // One side of a message between members of a communicator.
@@ -44,23 +45,6 @@ struct Piece {
   char* data = nullptr;
   int64_t bytes = 0;
 };
-
-// Calls that run beside compute leave it most of the device: so many blocks of threads of an H100's
-// 132 multiprocessors, where NCCL takes up to 32 by itself. NCCL's documentation of ncclConfig_t,
-// maxCTAs; the number is of the range, 8 to 16, that practice begins at, and not measured here.
-constexpr int kMostCtasBeside = 16;
-
-// `blocks`: as a communicator that calls are made on does, on the thread of NcclWatch: one that
-// does not starts a thread for each call. Those that others are split from do not, so that the
-// making of one, which waits for all ranks, can be aborted by a handle that is there from its
-// beginning.
-ncclConfig_t Config(GroupUse use, bool blocks) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = blocks ? 1 : 0;
-  config.splitShare = 1;  // that of a world says whether what is split from it shares
-  if (use == GroupUse::kStarted) config.maxCTAs = kMostCtasBeside;
-  return config;
-}
 
 // NCCL's name of what its own sums take; false for kF64, whose totals are added in rank order.
 bool SumTypeOf(DType dtype, ncclDataType_t* type) {
@@ -77,13 +61,40 @@ std::vector<int> Others(int world_size, int rank) {
   return ranks;
 }
 
+// Closes the communicators that a watch has left, in order if nothing has failed: all ranks come
+// here.
+void CloseFamilies(const NcclLibrary& nccl, NcclFamilies left, NcclWatch& watch, CallWatch& calls) {
+  Call call;
+  (void)calls.Begin("closing a communicator", -1, &call);
+  for (std::vector<ncclComm_t>& family : left) {
+    while (!family.empty()) {  // groups before the world they share with
+      ncclComm_t const comm = family.back();
+      ncclResult_t state = ncclSuccess;
+      watch.thread().Post([&nccl, comm] { return nccl.comm_finalize(comm); });
+      const BackendStatus through = calls.Wait(call, [&](std::vector<int>*) {
+        if (!watch.thread().IsThrough(&state)) return false;
+        if (state == ncclSuccess || state == ncclInProgress) {
+          nccl.comm_get_async_error(comm, &state);
+        }
+        return state != ncclInProgress;
+      });
+      // One that reports an error may still have a kernel on the device, for which destroying it
+      // would wait.
+      if (!through.ok() || state != ncclSuccess) return AbortFamilies(nccl, left, watch.device());
+      nccl.comm_destroy(comm);
+      family.pop_back();
+    }
+  }
+}
+
 class NcclComm final : public Comm {
  public:
   NcclComm(const CommOptions& options, const NcclLibrary& nccl, const Queue& queue)
       : rank_(options.rank),
         world_size_(options.world_size),
         rank_order_(options.rank_order),
-        starts_calls_(options.starts_calls),
+        starts_calls_(OpensWorldOf(GroupUse::kStarted, options)),
+        starts_beside_(OpensWorldOf(GroupUse::kBeside, options)),
         nccl_(nccl),
         queue_(queue),
         calls_(options.rank, options.world_size, options.timeout_ms, CallWatch::Silence::kOfSome),
@@ -92,19 +103,19 @@ class NcclComm final : public Comm {
         watch_(nccl, calls_) {}
 
   ~NcclComm() override {
-    Close();
-    for (cudaEvent_t event : done_) cudaEventDestroy(event);
-    if (ready_ != nullptr) cudaEventDestroy(ready_);
+    CloseFamilies(nccl_, watch_.Stop(), watch_, init_calls_);
     if (host_ != nullptr) cudaFreeHost(host_);
     for (const Lane& lane : {main_, side_}) cudaFree(lane.staging);
-    if (side_.stream != nullptr) cudaStreamDestroy(side_.stream);
   }
 
   BackendStatus Open(const NcclIds& ids, const char* why) {
     ids_ = ids;
     std::snprintf(description_, sizeof(description_), "NCCL %s%s%s: %s",
                   NcclVersionText(nccl_.version).c_str(), rank_order_ ? ", sums in rank order" : "",
-                  starts_calls_ && !nccl_.keeps_order ? ", kernels begin in any order" : "", why);
+                  (starts_calls_ || starts_beside_) && !nccl_.keeps_order
+                      ? ", kernels begin in any order"
+                      : "",
+                  why);
     if (BackendStatus s = Allocate(); !s.ok()) return s;
     if (BackendStatus s = watch_.Start(); !s.ok()) return s;
     world_peers_ = Others(world_size_, rank_);
@@ -125,8 +136,10 @@ class NcclComm final : public Comm {
       return Failure(kInvalidArgument,
                      "new group: this communicator was opened for calls that block");
     }
-    if (WorldOf(use) == nullptr) {
-      if (BackendStatus s = OpenWorld(use); !s.ok()) return Broken(s);
+    const bool blocks = use == GroupUse::kBeside && !starts_beside_;
+    const GroupUse carried_by = blocks ? GroupUse::kBlocking : use;
+    if (WorldOf(carried_by) == nullptr) {
+      if (BackendStatus s = OpenWorld(carried_by); !s.ok()) return Broken(s);
     }
     if (BackendStatus s = Begin("making a group", -1, &call); !s.ok()) return s;
     if (BackendStatus s = calls_.NewGroup(use, ranks, count, group); !s.ok()) return s;
@@ -137,7 +150,7 @@ class NcclComm final : public Comm {
     // A group of one needs no communicator, but takes part in making those of the others. In a
     // world of one it has one all the same: so one device proves every call.
     const bool has_comm = count > 1 || (count == 1 && world_size_ == 1);
-    return Split(call, use, has_comm ? ranks[0] : NCCL_SPLIT_NOCOLOR, &made);
+    return Split(call, carried_by, has_comm ? ranks[0] : NCCL_SPLIT_NOCOLOR, &made);
   }
 
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
@@ -152,26 +165,30 @@ class NcclComm final : public Comm {
 
   // On a stream beside the device's, which waits for what is there now.
   BackendStatus Start(const CollectiveCall& collective, int64_t* ticket) override {
-    if (BackendStatus s = calls_.CheckStart(collective.group); !s.ok()) return s;
-    const cudaEvent_t done = done_[static_cast<size_t>((started_ + 1) % kMostStarted)];
-    Note(cudaEventRecord(ready_, queue_.stream), "recording an event");
-    Note(cudaStreamWaitEvent(side_.stream, ready_, 0), "waiting for an event");
-    if (BackendStatus s = Collect(collective, side_, done); !s.ok()) return s;
-    *ticket = ++started_;
-    return {};
+    if (auto s = calls_.CheckStart(collective, GroupUse::kStarted); !s.ok()) return s;
+    return StartOn(side_stream_, side_, collective, ticket);
   }
   BackendStatus Wait(int64_t ticket) override {
     if (ticket == 0) return {};
     if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
-    if (ticket < 0 || ticket > started_) {
+    if (ticket < 0 || ticket > side_stream_.started()) {
       return Failure(kInvalidArgument, "ticket %lld is not of the %lld calls started",
-                     static_cast<long long>(ticket), static_cast<long long>(started_));
+                     static_cast<long long>(ticket),
+                     static_cast<long long>(side_stream_.started()));
     }
-    // A ticket long past shares its event of the ring with a later call, which is then waited for.
-    const cudaEvent_t done = done_[static_cast<size_t>(ticket % kMostStarted)];
-    Note(cudaStreamWaitEvent(queue_.stream, done, 0), "waiting for an event");
+    return WaitOn(side_stream_, ticket);
+  }
+
+  // The same on another stream.
+  BackendStatus StartBeside(const CollectiveCall& collective) override {
+    if (auto s = calls_.CheckStart(collective, GroupUse::kBeside); !s.ok()) return s;
+    if (!starts_beside_) return Collect(collective, main_, nullptr);
+    int64_t ticket = 0;
+    return StartOn(beside_stream_, beside_, collective, &ticket);
+  }
+  BackendStatus WaitBeside() override {
     if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
-    return Broken(device_failure_);
+    return WaitOn(beside_stream_, beside_stream_.started());
   }
 
   BackendStatus AllReduceHost(int group, ReduceOp op, double* values, int count) override {
@@ -257,7 +274,7 @@ class NcclComm final : public Comm {
     if (auto s = init_calls_.Begin("opening a communicator", -1, &call); !s.ok()) return s;
     const NcclThread::Enter enter = [&nccl = nccl_, made = &world, id = ids_.of_use[IndexOf(use)],
                                      size = world_size_, rank = rank_,
-                                     config = Config(use, /*blocks=*/false)]() mutable {
+                                     config = NcclConfigOf(use, /*blocks=*/false)]() mutable {
       return nccl.comm_init_rank_config(made, size, id, rank, &config);
     };
     if (auto s = watch_.Run(call, nullptr, world_peers_, enter); !s.ok()) return s;
@@ -270,7 +287,7 @@ class NcclComm final : public Comm {
   BackendStatus Split(const Call& call, GroupUse use, int color, Group* made) {
     ncclComm_t world = WorldOf(use);
     const NcclThread::Enter enter = [&nccl = nccl_, world, color, rank = rank_, made = &made->comm,
-                                     config = Config(use, /*blocks=*/true)]() mutable {
+                                     config = NcclConfigOf(use, /*blocks=*/true)]() mutable {
       return nccl.comm_split(world, color, rank, made, &config);
     };
     if (auto s = watch_.Run(call, world, world_peers_, enter); !s.ok()) return Broken(s);
@@ -299,17 +316,11 @@ class NcclComm final : public Comm {
     Note(cudaMalloc(&side_.staging, staging), "allocating a staging buffer");
     Note(cudaMallocHost(reinterpret_cast<void**>(&host_), values * sizeof(double)),
          "allocating pinned memory");
-    int least = 0;
-    int greatest = 0;  // before what computes: its kernels are few and others wait for them
-    Note(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
-    Note(cudaStreamCreateWithPriority(&side_.stream, cudaStreamNonBlocking, greatest),
-         "making a stream");
-    Note(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "making an event");
-    for (int64_t i = 0; i < kMostStarted; ++i) {
-      cudaEvent_t event = nullptr;
-      Note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-      done_.push_back(event);
+    for (SideStream* const stream : {&side_stream_, &beside_stream_}) {
+      Note(stream->Open(), "making a stream and its events");
     }
+    side_.stream = side_stream_.stream();
+    beside_.stream = beside_stream_.stream();
     return device_failure_;
   }
 
@@ -321,6 +332,21 @@ class NcclComm final : public Comm {
     if (begun.code == kAborted) return begun;
     if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
     return begun;
+  }
+
+  // Queues it on a stream beside the device's, behind what that holds now.
+  BackendStatus StartOn(SideStream& stream, const Lane& lane, const CollectiveCall& collective,
+                        int64_t* ticket) {
+    Note(stream.Follow(queue_.stream), "waiting for an event");
+    if (auto s = Collect(collective, lane, stream.next_done()); !s.ok()) return s;
+    *ticket = stream.Count();
+    return {};
+  }
+
+  BackendStatus WaitOn(SideStream& stream, int64_t ticket) {
+    Note(stream.Join(queue_.stream, ticket), "waiting for an event");
+    if (BackendStatus s = watch_.failure(); !s.ok()) return Broken(s);
+    return Broken(device_failure_);
   }
 
   // Queues it on `lane`, with the event `done` (or none) behind it.
@@ -523,58 +549,31 @@ class NcclComm final : public Comm {
     return {};
   }
 
-  // Orderly, if nothing has failed: all ranks come here.
-  void Close() {
-    NcclFamilies left = watch_.Stop();
-    Call call;
-    (void)init_calls_.Begin("closing a communicator", -1, &call);
-    for (std::vector<ncclComm_t>& family : left) {
-      while (!family.empty()) {  // groups before the world they share with
-        ncclComm_t const comm = family.back();
-        ncclResult_t state = ncclSuccess;
-        watch_.thread().Post([&nccl = nccl_, comm] { return nccl.comm_finalize(comm); });
-        const BackendStatus through = init_calls_.Wait(call, [&](std::vector<int>*) {
-          if (!watch_.thread().IsThrough(&state)) return false;
-          if (state == ncclSuccess || state == ncclInProgress) {
-            nccl_.comm_get_async_error(comm, &state);
-          }
-          return state != ncclInProgress;
-        });
-        // One that reports an error may still have a kernel on the device, for which destroying it
-        // would wait.
-        if (!through.ok() || state != ncclSuccess) {
-          return AbortFamilies(nccl_, left, watch_.device());
-        }
-        nccl_.comm_destroy(comm);
-        family.pop_back();
-      }
-    }
-  }
-
   const int rank_;
   const int world_size_;
   const bool rank_order_;
   const bool starts_calls_;
+  const bool starts_beside_;
   const NcclLibrary& nccl_;
   const Queue queue_;
   CallWatch calls_;
   CallWatch init_calls_;  // with the longer time of the beginning and the end
   NcclWatch watch_;
   NcclIds ids_;
-  // Groups are split from them, each from the one of its use; the second is made with the first
-  // group of that use.
-  ncclComm_t worlds_[2] = {};
+  // Groups are split from them, each from the one of its use; those of started calls are made with
+  // the first group of that use.
+  ncclComm_t worlds_[kGroupUses] = {};
   // It has all ranks and is for exchanges alone: the order of these among the collectives differs
   // from stage to stage, and ranks must use a communicator in one order.
   Group exchange_;
   std::vector<int> world_peers_;
-  std::deque<Group> groups_;  // by round; NCCL writes into them
-  Lane main_ = {.index = 0};  // the device's own stream
-  Lane side_ = {.index = 1};  // of what Start() starts
-  double* host_ = nullptr;    // pinned, kHostValuesAtOnce per rank
-  int64_t started_ = 0;
-  cudaEvent_t ready_ = nullptr;
-  std::vector<cudaEvent_t> done_;  // of the last kMostStarted calls that were started
+  std::deque<Group> groups_;    // by round; NCCL writes into them
+  Lane main_ = {.index = 0};    // the device's own stream
+  Lane side_ = {.index = 1};    // of what Start() starts
+  Lane beside_ = {.index = 2};  // of what StartBeside() starts
+  double* host_ = nullptr;      // pinned, kHostValuesAtOnce per rank
+  SideStream side_stream_{kMostStarted};
+  SideStream beside_stream_{1};  // all that is started there is waited for together
   BackendStatus device_failure_;
   char description_[160] = {};
 };

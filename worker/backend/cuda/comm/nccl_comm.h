@@ -1,7 +1,7 @@
 // NcclComm: ranks that have a device each, on one host or many. A communicator of the whole world
-// for calls that block, and another one where any are started beside them, opened with ids that
-// rank 0 makes and the coordinator carries; each group is split from the one of its use and shares
-// its resources.
+// for calls that block, and one for each way in which others are started beside them, opened with
+// ids that rank 0 makes and the coordinator carries; each group is split from the one of its use
+// and shares its resources.
 //
 // A call is queued on the device's stream and returns when NCCL has taken it; NcclWatch sees that
 // it ends. What a rank reads afterwards on the host (AllReduceHost, Barrier) has passed all of it.
@@ -23,10 +23,18 @@ namespace weft {
 // Each rank has a staging buffer of this size on the device, for slices of the other ranks.
 inline constexpr int64_t kNcclStagingBytes = int64_t{32} << 20;
 
-// One for each GroupUse; the second only where CommOptions::starts_calls. NCCL listens for each in
-// the process that makes them, until all ranks have come: one that nobody uses is never closed.
+// Whether groups of that use have a communicator of the world of their own. Sums in rank order,
+// which take several calls and a staging buffer, block where a pass would wait for them.
+inline bool OpensWorldOf(GroupUse use, const CommOptions& options) {
+  if (use == GroupUse::kStarted) return options.starts_calls;
+  if (use == GroupUse::kBeside) return options.starts_beside && !options.rank_order;
+  return true;
+}
+
+// One for each GroupUse; only those that OpensWorldOf. NCCL listens for each in the process that
+// makes them, until all ranks have come: one that nobody uses is never closed.
 struct NcclIds {
-  ncclUniqueId of_use[2] = {};
+  ncclUniqueId of_use[kGroupUses] = {};
 };
 
 // Collective over all ranks that hold `ids`; at most options.init_timeout_ms. `queue` is the

@@ -62,6 +62,11 @@ Loaded Load() {
   return loaded;
 }
 
+// Calls that run beside compute leave it most of the device: so many blocks of threads of an H100's
+// 132 multiprocessors, where NCCL takes up to 32 by itself. NCCL's documentation of ncclConfig_t,
+// maxCTAs; the number is of the range, 8 to 16, that practice begins at, and not measured here.
+constexpr int kMostCtasBeside = 16;
+
 }  // namespace
 
 std::string NcclVersionText(int version) {
@@ -98,6 +103,14 @@ BackendStatus NcclLibrary::ToStatus(ncclResult_t code, const char* what, ncclCom
   const char* const words = get_last_error(comm);
   return Failure(failure, "NCCL: %s failed: %s (%.80s); %s", what, get_error_string(code),
                  words == nullptr || words[0] == '\0' ? "no details" : words, advice);
+}
+
+ncclConfig_t NcclConfigOf(GroupUse use, bool blocks) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = blocks ? 1 : 0;
+  config.splitShare = 1;  // that of a world says whether what is split from it shares
+  if (use != GroupUse::kBlocking) config.maxCTAs = kMostCtasBeside;
+  return config;
 }
 
 }  // namespace weft

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "worker/backend/device.h"
+#include "worker/backend/comm.h"
 
 namespace weft {
 
@@ -42,5 +42,11 @@ std::string NcclVersionText(int version);
 // Loads libnccl.so.2, once a process; it is never unloaded. FailedPrecondition if this host has
 // none, or one older than 2.18 (the first with ncclCommSplit).
 BackendStatus LoadNccl(const NcclLibrary** library);
+
+// `blocks`: as a communicator that calls are made on does, on the thread of NcclWatch: one that
+// does not starts a thread for each call. Those that others are split from do not, so that the
+// making of one, which waits for all ranks, can be aborted by a handle that is there from its
+// beginning.
+ncclConfig_t NcclConfigOf(GroupUse use, bool blocks);
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "worker/backend/cuda/comm/nccl_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "worker/backend/cuda/runtime/cuda_status.h"
@@ -243,6 +244,11 @@ bool NcclWatch::IsIdle() const {
     if (!lane.pending.empty()) return false;
   }
   return true;
+}
+
+bool NcclWatch::IsEmpty() const {
+  return std::all_of(families_.begin(), families_.end(),
+                     [](const std::vector<ncclComm_t>& family) { return family.empty(); });
 }
 
 bool NcclWatch::IsOverdue(const Lane& lane, std::chrono::milliseconds patience) const {

@@ -29,18 +29,18 @@
 namespace weft {
 
 // Communicators by the set of resources that they share, those that others were split from first.
-using NcclFamilies = std::array<std::vector<ncclComm_t>, 2>;
+using NcclFamilies = std::array<std::vector<ncclComm_t>, kGroupUses>;
 
 // Aborts all of them, each family on a thread of its own. An abort raises the flag at which the
 // kernels of its family leave the device, which costs nothing, and then waits for the device: for
-// the other family's kernels too, so that one may not stand behind the other. (Not as a group of
+// the other families' kernels too, so that one may not stand behind the other. (Not as a group of
 // NCCL's either: within one, ncclCommAbort still joins the thread that launches for its
 // communicator, before the next one's flag is raised.) Returns when all are gone.
 void AbortFamilies(const NcclLibrary& nccl, const NcclFamilies& families, int device);
 
 class NcclWatch {
  public:
-  static constexpr int kLanes = 2;
+  static constexpr int kLanes = kGroupUses;
   // A step is shorter; who watches the ranks sees earlier that one computes for ever.
   static constexpr std::chrono::hours kMostBefore{6};
 
@@ -125,7 +125,7 @@ class NcclWatch {
   cudaError_t Ask(Lane& lane, cudaEvent_t event);
   bool IsOverdue(const Lane& lane, std::chrono::milliseconds patience) const;
   bool IsIdle() const;
-  bool IsEmpty() const { return families_[0].empty() && families_[1].empty(); }
+  bool IsEmpty() const;
 
   const NcclLibrary& nccl_;
   CallWatch& calls_;

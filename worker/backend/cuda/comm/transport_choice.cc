@@ -86,7 +86,8 @@ BackendStatus Decide(const CommOptions& options, const DeviceFacts& own, Decisio
   if (decision->choice.status.ok() && decision->choice.kind == TransportKind::kNccl) {
     const NcclLibrary* nccl = nullptr;
     if (auto s = LoadNccl(&nccl); !s.ok()) return s;
-    for (size_t use = 0; use < (options.starts_calls ? 2 : 1); ++use) {
+    for (int use = 0; use < kGroupUses; ++use) {
+      if (!OpensWorldOf(static_cast<GroupUse>(use), options)) continue;
       decision->choice.status =
           nccl->ToStatus(nccl->get_unique_id(&decision->ids.of_use[use]), "making an id", nullptr);
       if (!decision->choice.status.ok()) break;
