@@ -55,7 +55,7 @@ TEST_F(SlurmRun, TakesTwoJobsSideBySide) {
   const std::string second = Submit(WriteJob({.name = "other"}));
   AwaitCompleted(first);
   AwaitCompleted(second);
-  EXPECT_EQ(Curve(), Curve("other"));
+  EXPECT_EQ(Curve(), Curve("other")) << Words("other");
   EXPECT_EQ(Curve().size(), 60U);
 }
 

@@ -17,7 +17,7 @@ for rank in "${ranks[@]}"; do wait "$rank"; done
 cat "$folder/links.json"
 for collective in send_receive all_reduce reduce_scatter all_gather; do
   # At least of 4 bytes, 4 KiB, 64 KiB and 1 MiB, each with a time.
-  count=$(grep -o "{\"collective\": \"$collective\", \"ranks\": 2, \"bytes\": [0-9]*, \"seconds\": [0-9.e-]*[1-9]" \
+  count=$(grep -o "{\"collective\": \"$collective\", \"ranks\": 2, \"nodes\": 1, \"bytes\": [0-9]*, \"seconds\": [0-9.e-]*[1-9]" \
     "$folder/links.json" | wc -l)
   ((count >= 4)) || { echo "probe_test.sh: $count sizes of $collective"; exit 1; }
 done
