@@ -121,6 +121,13 @@ absl::StatusOr<std::vector<ListedHost>> TakeLinks(const CalibrateArguments& argu
   if (hosts.size() == 1) {
     return absl::InvalidArgumentError("--hosts: one host has no links to others; name two or more");
   }
+  if (hosts.empty() && !arguments.sets.empty()) {
+    return absl::InvalidArgumentError("--set: is for the run on --hosts; name these too");
+  }
+  if (hosts.empty() && links->empty() && arguments.nics) {
+    return absl::InvalidArgumentError(
+        "--nics: is for links between hosts; say --hosts or --links too");
+  }
   if (hosts.empty() && links->empty() && !arguments.profile.empty()) {
     return absl::InvalidArgumentError(
         "--profile: links are added to it; say --hosts or --links, or leave it out to measure");
@@ -133,9 +140,12 @@ absl::Status AddHosts(const CalibrateArguments& arguments, const std::string& pa
                       const std::vector<ListedHost>& hosts, const std::atomic<bool>& stop,
                       std::string links, Cluster* cluster) {
   if (!hosts.empty()) {
-    std::cout << "measuring links among " << hosts.size() << " hosts, " << cluster->slots_per_node
-              << " workers on each" << std::endl;
+    JobFileOptions named;
+    TakeNamedHosts(hosts, &named);
     HostsProbe probe{.words = arguments.hosts};
+    probe.slots = named.named_slots > 0 ? named.named_slots : cluster->slots_per_node;
+    std::cout << "measuring links among " << hosts.size() << " hosts, " << probe.slots
+              << " workers on each" << std::endl;
     probe.hosts = static_cast<int>(hosts.size());
     probe.threads = arguments.threads;
     probe.sets = arguments.sets;

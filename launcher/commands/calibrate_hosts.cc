@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "data/whole_file.h"
 #include "launcher/commands/commands.h"
 #include "launcher/job_file/cluster_yaml.h"
@@ -31,7 +32,7 @@ constexpr int kLastLines = 6;
 
 // A model that takes no time, on bytes that lie beside the job.
 std::string JobText(const HostsProbe& probe, const Cluster& cluster) {
-  const int ranks = probe.hosts * cluster.slots_per_node;
+  const int ranks = probe.hosts * probe.slots;
   return absl::StrCat(
       "job: {name: links, output_dir: .}\n"
       "model: {model_type: gpt2, vocab_size: 256, n_positions: 32, n_embd: 32, n_layer: 1, "
@@ -40,7 +41,8 @@ std::string JobText(const HostsProbe& probe, const Cluster& cluster) {
       "training: {seq_len: 32, global_batch_size: ",
       ranks, ", micro_batch_size: 1, steps: 1}\nparallelism: {dp: ", ranks,
       ", tp: 1, pp: 1, zero_stage: 0}\ncheckpoint: {interval: 1000}\ncomm: {measure_seconds: ",
-      probe.seconds, "}\ncluster: {profile: cluster.yaml, nodes: ", probe.hosts,
+      probe.seconds, "}\ncluster: {profile: cluster.yaml, nodes: ", probe.hosts, ", ",
+      absl::StripPrefix(SlotsKey(cluster.device.backend), "cluster."), ": ", probe.slots,
       ", threads_per_worker: ", probe.threads, "}\n");
 }
 

@@ -17,6 +17,7 @@ inline constexpr int64_t kMostLinksBytes = int64_t{16} << 20;  // of links.json
 struct HostsProbe {
   HostWords words;                     // which hosts, as they were typed
   int hosts = 0;                       // how many these are
+  int slots = 1;                       // workers on each
   int threads = 1;                     // BLAS threads of a CPU worker
   std::vector<std::string> sets = {};  // KEY=VALUE of the job
   double seconds = 20;

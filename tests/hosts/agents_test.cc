@@ -151,7 +151,7 @@ TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
   StopWeftd();
 }
 
-// As Slurm does on a node that was cut off from whoever waits for its agent.
+// Slurm does so on a node that was cut off from whoever waits for its agent.
 TEST_F(Hosts, HaveAnAgentThatLeavesWhenItIsAskedToAndHearsNobody) {
   ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());

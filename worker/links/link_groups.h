@@ -1,5 +1,5 @@
-// Which groups of ranks `weft calibrate` measures, so that a planner knows what it asks for: groups
-// inside a node, groups of whole nodes, and groups of one rank per node. Pure.
+// This file chooses the groups of ranks that are measured, so that a planner knows what it asks
+// for: groups inside a node, of whole nodes, and of one rank per node. Pure.
 #pragma once
 #include <vector>
 

@@ -82,6 +82,8 @@ TEST(Calibrate, AddsLinksBetweenHostsToAProfileThatIsThere) {
            {"--links gpus.json " + profile, "gpus.json: is of backend cuda, the profile of cpu"},
            {"--links missing.json", "--links: missing.json: "},
            {profile, "--profile: links are added to it; say --hosts or --links"},
+           {"--set training.steps=1", "--set: is for the run on --hosts"},
+           {"--nics 2", "--nics: is for links between hosts"},
            {"--hosts one", "--hosts: one host has no links to others; name two or more"},
            {"--links links.json --hosts a,b", "--links excludes --hosts"},
            {"--links links.json --profile none.yaml", "none.yaml"}}) {

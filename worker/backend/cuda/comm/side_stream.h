@@ -24,7 +24,7 @@ class SideStream {
   cudaError_t Follow(cudaStream_t device);
   // Returns the event to record behind the call that is queued next.
   cudaEvent_t next_done() const { return done_[Slot(started_ + 1)]; }
-  // That call is queued, with its event: returns its ticket, counted from 1.
+  // Counts that call, which is queued with its event. Returns its ticket, from 1.
   int64_t Count() { return ++started_; }
   int64_t started() const { return started_; }
   // Lets `device` wait for that call and all before it. 0: for none.
