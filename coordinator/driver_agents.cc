@@ -164,7 +164,7 @@ void Driver::OnAgentReport(int64_t id, const proto::AgentReport& report) {
   }
   OnAgentFact(agent, report);
   if (broken_) return;
-  // What is held is no fact in the journal yet: an agent says it again to whoever comes after us.
+  // Nothing that is held is in the journal yet: an agent says it again to whoever comes after us.
   if (doubtful_) {
     doubtful_->reports[id] = std::max(doubtful_->reports[id], report.sequence());
   } else {
