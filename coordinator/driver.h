@@ -153,7 +153,6 @@ class Driver final {
     int64_t seen_ms = 0;
     int64_t until_ms = 0;
     std::vector<AttemptEnded> ends = {};  // of hosts where nothing is left since; they say no cause
-    std::map<int64_t, int64_t> reports = {};  // newest sequence by agent: not safe before that
   };
   // A Look is a question to all hosts while nothing moves, and the answers.
   struct Look {
@@ -272,7 +271,6 @@ class Driver final {
   void Refuse(int64_t id, const absl::Status& why);
   void HangUp(const Stream& stream, const absl::Status& why);
   void AcknowledgeLater(int64_t id, Stream& stream);
-  void AcknowledgeAgentLater(int64_t id, int64_t sequence);
   void AcknowledgeDue();
 
   bool IsOverAndGone() const;

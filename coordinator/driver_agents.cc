@@ -164,19 +164,8 @@ void Driver::OnAgentReport(int64_t id, const proto::AgentReport& report) {
   }
   OnAgentFact(agent, report);
   if (broken_) return;
-  // Nothing that is held is in the journal yet: an agent says it again to whoever comes after us.
-  if (doubtful_) {
-    doubtful_->reports[id] = std::max(doubtful_->reports[id], report.sequence());
-  } else {
-    AcknowledgeAgentLater(id, report.sequence());
-  }
-}
-
-void Driver::AcknowledgeAgentLater(int64_t id, int64_t sequence) {
-  const auto agent = agents_.find(id);
-  if (agent == agents_.end()) return;
-  agent->second.sequence = std::max(agent->second.sequence, sequence);
-  if (!std::exchange(agent->second.is_due, true)) due_agents_.push_back(id);
+  agent.sequence = std::max(agent.sequence, report.sequence());
+  if (!std::exchange(agent.is_due, true)) due_agents_.push_back(id);
 }
 
 // Steps were not acknowledged one by one.
@@ -246,8 +235,6 @@ void Driver::JudgeDoubtful() {
   BlameAbsent(doubtful.fact);
   Happened(doubtful.fact);
   for (const AttemptEnded& end : doubtful.ends) Happened(end);
-  if (broken_) return;
-  for (const auto& [agent, sequence] : doubtful.reports) AcknowledgeAgentLater(agent, sequence);
 }
 
 // Ranks of a host whose agent is silent stop themselves before its lease is over: by then it has
