@@ -255,7 +255,7 @@ class Driver final {
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
   void HoldDoubtful(const RankEnded& fact, int64_t seen_ms);
   void JudgeDoubtful();
-  void BlameAbsent(RankEnded& fact);
+  bool BlameAbsent(RankEnded& fact);
   // How long the machine's agent has been silent, if that is too long.
   std::optional<int64_t> SilentMs(const std::string& machine) const;
   void NothingIsLeft(const Agent& agent, const std::string& why);

@@ -197,8 +197,8 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
       return OnStacksTaken(agent, report.stacks_taken());
     case proto::AgentReport::kRankEnded: {
       RankEnded fact = FactOf(report.rank_ended());
-      fact.host = agent.host;
       const proto::Cause& cause = report.rank_ended().cause();
+      if (!cause.is_elsewhere()) fact.host = agent.host;
       return cause.in_doubt() ? HoldDoubtful(fact, Now() - cause.seen_ms_ago()) : Happened(fact);
     }
     case proto::AgentReport::kGroupEnded: {
@@ -217,23 +217,32 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
   }
 }
 
-// mpirun kills what it has on all hosts once it has lost one rank: of ends that it may have brought
-// about, the one that was seen first is what it began with. Reports are as late as their hosts are
-// busy.
+// mpirun ends what it has on all hosts once it has lost one rank or one host. Of reports in doubt
+// one that names a host says more than one that does not; of equals the one that was seen first is
+// what it began with. Reports are as late as their hosts are busy.
 void Driver::HoldDoubtful(const RankEnded& fact, int64_t seen_ms) {
   constexpr int64_t kGatherMs = 30;
   const bool is_held = doubtful_ && doubtful_->fact.generation == fact.generation;
-  if (is_held && doubtful_->seen_ms <= seen_ms) return;
+  const auto rank_of = [](const RankEnded& end, int64_t seen) {
+    return std::pair(end.host.empty(), seen);
+  };
+  if (is_held && rank_of(doubtful_->fact, doubtful_->seen_ms) <= rank_of(fact, seen_ms)) return;
   if (!is_held) doubtful_.emplace().until_ms = Now() + kGatherMs;
   doubtful_->fact = fact;
   doubtful_->seen_ms = seen_ms;
 }
 
+// Somebody has to tell where nobody is absent, however late; if not, nobody is blamed.
 void Driver::JudgeDoubtful() {
+  constexpr int64_t kHearOutMs = 300;
   if (!doubtful_ || Now() < doubtful_->until_ms) return;
-  DoubtfulEnd doubtful = *std::exchange(doubtful_, std::nullopt);
-  BlameAbsent(doubtful.fact);
-  Happened(doubtful.fact);
+  const bool is_live =
+      doubtful_->fact.generation == job_.generation.number && IsLive(job_.generation.phase);
+  RankEnded fact = doubtful_->fact;
+  const bool is_known = BlameAbsent(fact) || !fact.host.empty();
+  if (is_live && !is_known && Now() < doubtful_->until_ms + kHearOutMs) return;
+  const DoubtfulEnd doubtful = *std::exchange(doubtful_, std::nullopt);
+  Happened(fact);
   for (const AttemptEnded& end : doubtful.ends) Happened(end);
 }
 
@@ -245,11 +254,11 @@ std::optional<int64_t> Driver::SilentMs(const std::string& machine) const {
   return silent_ms >= LeaseMs() * 7 / 10 ? std::optional(silent_ms) : std::nullopt;
 }
 
-// A host whose agent is gone or silent cannot tell of its own loss: what the others saw of it is
-// that mpirun ended their ranks. After a restart of the coordinator agents may only be on their way
-// back.
-void Driver::BlameAbsent(RankEnded& fact) {
-  if (job_.phase == Phase::kRecovering) return;
+// Returns whether there is one. A host whose agent is gone or silent cannot tell of its own loss:
+// what the others saw of it is that mpirun ended their ranks. After a restart of the coordinator
+// agents may only be on their way back.
+bool Driver::BlameAbsent(RankEnded& fact) {
+  if (job_.phase == Phase::kRecovering) return false;
   for (const HostShare& share : job_.generation.shares) {
     const bool is_gone = AgentOf(share.machine) == nullptr;
     const std::optional<int64_t> silent_ms = SilentMs(share.machine);
@@ -266,8 +275,9 @@ void Driver::BlameAbsent(RankEnded& fact) {
           share.host, static_cast<double>(*silent_ms) / 1000,
           static_cast<double>(LeaseMs()) / 1000);
     }
-    return;
+    return true;
   }
+  return false;
 }
 
 // mpirun's daemons are started by agents, each on its own host.

@@ -70,6 +70,7 @@ proto::AgentReport MessageOf(const HostReport& report) {
     cause.set_exit_code(rank->exit_code);
     cause.set_message(rank->message);
     cause.set_in_doubt(rank->in_doubt);
+    cause.set_is_elsewhere(rank->is_elsewhere);
     cause.set_seen_ms_ago(rank->seen_ms_ago);
     cause.set_last_stderr(LastLines(rank->last_lines, kLastLines, kLastLineBytes));
   } else if (const auto* group = std::get_if<GroupEnd>(&report.what)) {
@@ -293,7 +294,9 @@ void AgentShell::TakeShims() {
   for (const ShimMessage& message : door_->Take()) {
     if (message.kind == ShimMessage::Kind::kEnded) {
       Happened(RankExited{message.generation, message.rank, message.wait_status, message.last_out,
-                          message.shim_lost});
+                          message.shim_lost, message.was_doomed});
+    } else if (message.kind == ShimMessage::Kind::kDoomed) {
+      Happened(StarterEnds{message.generation});
     } else if (message.kind == ShimMessage::Kind::kDaemonWanted) {
       const std::optional<HostFact> wish = group_ ? group_->WishOf(message) : std::nullopt;
       if (wish) {

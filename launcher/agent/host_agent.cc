@@ -23,7 +23,7 @@ void Say(HostAgent& agent, What what) {
 // Says how somebody ended, at once unless it is in doubt what it comes from. A better cause takes
 // the place of one that is in doubt.
 void Tell(HostAgent& agent, RankEnd end, bool in_doubt) {
-  if (in_doubt && agent.has_other_hosts && agent.phase == GroupPhase::kRunning) {
+  if (in_doubt && agent.phase == GroupPhase::kRunning) {
     if (!agent.doubtful) {
       agent.doubtful = std::move(end);
       agent.doubtful_since_ms = 0;
@@ -109,19 +109,24 @@ void Record(const RankExited& fact, HostAgent& agent) {
   RankEnd end = EndOf(fact.generation, fact.rank, fact.wait_status);
   const bool clean = end.signal == 0 && end.exit_code == 0;
   if (clean) ++agent.ended_cleanly;
-  // Who is killed by us, or by mpirun because another one has failed, is no cause of anything.
-  const bool by_starter =
-      agent.kind != GroupKind::kForked && agent.failed && !agent.doubtful && end.signal == SIGKILL;
-  if (agent.phase == GroupPhase::kKilling || by_starter) return;
-  // mpirun kills the shims here as soon as it misses a daemon of another host, which that host may
-  // not have told yet.
-  end.message = fact.shim_lost ? "its shim was killed, as mpirun does when it has lost another one"
-                               : HintOf(end.signal, end.exit_code);
+  // Who is killed by us, or by mpirun as it has announced, is no cause of anything.
+  if (agent.phase == GroupPhase::kKilling || (fact.was_doomed && !clean)) return;
+  end.message = fact.shim_lost ? "its shim was killed" : HintOf(end.signal, end.exit_code);
   if (!clean) end.last_lines = fact.last_lines;
   agent.failed = agent.failed || !clean;
   if (agent.failed && agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
-  const bool in_doubt = fact.shim_lost || end.signal == SIGTERM;
-  Tell(agent, std::move(end), in_doubt);
+  Tell(agent, std::move(end), /*in_doubt=*/false);
+}
+
+// The rank that was lost may be one of this host's, whose end is told later than this.
+void Record(const StarterEnds& fact, HostAgent& agent) {
+  const bool runs = Holds(agent, fact.generation) && agent.phase == GroupPhase::kRunning;
+  if (!runs || agent.kind == GroupKind::kForked || agent.failed) return;
+  agent.failed = true;
+  RankEnd end{.generation = fact.generation, .message = "", .last_lines = ""};
+  end.message = "mpirun ends all ranks: it has lost one of them, or a host, that nobody tells of";
+  end.is_elsewhere = true;
+  Tell(agent, std::move(end), /*in_doubt=*/true);
 }
 
 void Record(const StarterExited& fact, HostAgent& agent) {
@@ -138,7 +143,7 @@ void Record(const StarterExited& fact, HostAgent& agent) {
                                    strsignal(end.signal), ")")
                     : absl::StrCat(fact.name, " ended with code ", end.exit_code, ": ", fact.words);
   end.signal = end.exit_code = 0;  // they are no rank's
-  Tell(agent, std::move(end), !by_signal);
+  Tell(agent, std::move(end), /*in_doubt=*/!by_signal && agent.has_other_hosts);
   if (agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
 }
 

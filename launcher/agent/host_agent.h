@@ -38,10 +38,11 @@ struct RankEnd {
   int rank = -1;
   int signal = 0;
   int exit_code = 0;
-  std::string message;      // beyond the numbers; may be empty
-  std::string last_lines;   // of its output
-  bool in_doubt = false;    // mpirun may have done it because of another host, which is silent
-  int64_t seen_ms_ago = 0;  // where it is in doubt
+  std::string message;        // beyond the numbers; may be empty
+  std::string last_lines;     // of its output
+  bool in_doubt = false;      // it may come from another host, which is silent
+  bool is_elsewhere = false;  // no end: mpirun ends its ranks here, for a reason it does not say
+  int64_t seen_ms_ago = 0;    // where it is in doubt
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
 
@@ -86,8 +87,8 @@ struct HostAgent {
   bool starter_failed = false;              // mpirun, or its daemon
   bool failed = false;                      // a rank or the starter ended as it should not
   bool has_other_hosts = false;             // which mpirun joins with this one
-  // An end that mpirun may have brought about itself, because of another host that has not told of
-  // it yet: it waits kDoubtMs for a better cause, or for the stop that follows that.
+  // What comes from an end that nobody here has told of yet: it waits kDoubtMs for a better cause,
+  // or for the stop that follows that.
   std::optional<RankEnd> doubtful;
   int64_t doubtful_since_ms = 0;  // 0: no time has passed
   std::string stop_reason;        // ordered; empty: not ordered
@@ -128,7 +129,13 @@ struct RankExited {
   int rank = 0;
   int wait_status = 0;
   std::string last_lines;
-  bool shim_lost = false;  // its shim was killed, and it with that
+  bool shim_lost = false;   // its shim was killed, and it with that
+  bool was_doomed = false;  // its starter had announced that it ends it
+};
+// mpirun, or its daemon here, has announced that it ends its ranks: it has lost one somewhere, or a
+// host.
+struct StarterEnds {
+  int64_t generation = 0;
 };
 struct StarterExited {
   int64_t generation = 0;
@@ -169,8 +176,8 @@ struct TimePassed {
 };
 using HostFact =
     std::variant<LaunchOrdered, StopOrdered, Superseded, GroupStarted, GroupNotStarted, RankExited,
-                 StarterExited, DaemonWished, DaemonOrdered, DaemonStarted, DaemonNotStarted,
-                 NothingLeft, SaveAsked, LeaveAsked, LeaseEnded, TimePassed>;
+                 StarterEnds, StarterExited, DaemonWished, DaemonOrdered, DaemonStarted,
+                 DaemonNotStarted, NothingLeft, SaveAsked, LeaveAsked, LeaseEnded, TimePassed>;
 
 // The agent after `fact`. A fact about another generation than the one it holds changes nothing,
 // nor does a launch of one that is not newer than all it ever held: orders may repeat.

@@ -123,7 +123,10 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     if (message->kind == ShimMessage::Kind::kStarted) {
       shim.started = *message;
       shim.worker = std::move(beside);
+    } else if (message->kind == ShimMessage::Kind::kDoomed) {
+      shim.doomed = true;
     } else if (message->kind == ShimMessage::Kind::kEnded) {
+      message->was_doomed = shim.doomed;
       shim.ended = true;
       shim.worker.Close();
     } else {
@@ -137,6 +140,7 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     end.kind = ShimMessage::Kind::kEnded;
     end.wait_status = SIGKILL;  // as wait(2) encodes it
     end.shim_lost = true;
+    end.was_doomed = shim.doomed;
     end.last_out = "";
   }
   return false;

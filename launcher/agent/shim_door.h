@@ -45,6 +45,7 @@ class ShimDoor {
     int64_t pid = 0;      // the shim's own
     Descriptor worker;    // pidfd
     ShimMessage started;  // generation 0: has said nothing yet
+    bool doomed = false;
     bool ended = false;
   };
 

@@ -104,9 +104,10 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options,
   mca("orte_tmpdir_base", options.temporary_folder);
   mca("btl_vader_backing_directory", options.temporary_folder);
   mca("btl_vader_single_copy_mechanism", options.single_copy ? "cma" : "none");
-  // When a rank is lost the others cannot finish their step: kill them at once. The default waits
-  // a second twice before it names the first cause.
-  mca("odls_base_sigkill_timeout", "0");
+  // mpirun and its daemons announce to their ranks by CONT that they end them, so long before TERM
+  // and again before KILL: shims tell their agents, who know then that the cause lies elsewhere. By
+  // the time of TERM the agents have ended what is left.
+  mca("odls_base_sigkill_timeout", "1");
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
 }

@@ -81,22 +81,33 @@ void SignalWorker(int pidfd, int signal) {
   syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0);
 }
 
-// Waits for the worker's end; passes signals on, and kills it when the agent is gone.
-int Watch(pid_t worker, int pidfd, int agent, int signals) {
+// Returns whether the shim's parent, mpirun or its daemon, announces that it ends its ranks: it
+// sends CONT before TERM, and waits in between (Open MPI 4, odls_base_sigkill_timeout).
+bool IsAnnouncement(const signalfd_siginfo& info) {
+  return info.ssi_signo == SIGCONT && info.ssi_pid == static_cast<uint32_t>(getppid());
+}
+
+// Waits for the worker's end; passes signals on, tells what they announce, and kills the worker
+// when the agent is gone.
+int Watch(ShimMessage message, int pidfd, int agent, int signals) {
   pollfd fds[3] = {{pidfd, POLLIN, 0}, {signals, POLLIN, 0}, {agent, POLLIN, 0}};
   for (;;) {
     if (poll(fds, 3, -1) < 0) continue;  // EINTR
     if (fds[0].revents != 0) break;
     signalfd_siginfo info;
     if (fds[1].revents != 0 && read(signals, &info, sizeof(info)) == sizeof(info)) {
-      SignalWorker(pidfd, SIGTERM);
+      if (info.ssi_signo != SIGCONT) SignalWorker(pidfd, SIGTERM);
+      if (IsAnnouncement(info) && message.kind != ShimMessage::Kind::kDoomed) {
+        message.kind = ShimMessage::Kind::kDoomed;
+        TellAgent(agent, message, -1);
+      }
     }
     if (fds[2].revents == 0) continue;
     SignalWorker(pidfd, SIGKILL);
     fds[2].fd = -1;
   }
   int status = 0;
-  while (waitpid(worker, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(static_cast<pid_t>(message.pid), &status, 0) < 0 && errno == EINTR) {
   }
   return status;
 }
@@ -113,7 +124,7 @@ int RunShim(const ShimOptions& options) {
   }
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCONT}) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
   const int agent = CallAgent(options.agent);
@@ -149,8 +160,8 @@ int RunShim(const ShimOptions& options) {
   }
   message.pid = worker;
   TellAgent(agent, message, pidfd);
+  message.wait_status = Watch(message, pidfd, agent, signals);
   message.kind = ShimMessage::Kind::kEnded;
-  message.wait_status = Watch(worker, pidfd, agent, signals);
   message.last_out = EndOf(log);
   TellAgent(agent, message, -1);
   const int status = message.wait_status;

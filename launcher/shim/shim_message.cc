@@ -6,7 +6,7 @@ namespace weft {
 namespace {
 
 std::string DaemonText(const ShimMessage& message) {
-  std::string text = "weft-shim 2 daemon " + std::to_string(message.generation) + " " +
+  std::string text = "weft-shim 3 daemon " + std::to_string(message.generation) + " " +
                      std::to_string(message.pid) + " " + message.host + "\n";
   for (const std::string& arg : message.args) text += arg + '\0';
   return text;
@@ -28,7 +28,11 @@ bool TakeArgs(std::string_view text, std::vector<std::string>& args) {
 std::string ShimText(const ShimMessage& message) {
   if (message.kind == ShimMessage::Kind::kDaemonWanted) return DaemonText(message);
   const bool ended = message.kind == ShimMessage::Kind::kEnded;
-  std::string text = std::string("weft-shim 2 ") + (ended ? "ended " : "started ") +
+  const bool doomed = message.kind == ShimMessage::Kind::kDoomed;
+  std::string text = std::string("weft-shim 3 ") +
+                     (ended    ? "ended "
+                      : doomed ? "doomed "
+                               : "started ") +
                      std::to_string(message.generation) + " " + std::to_string(message.rank) + " " +
                      std::to_string(message.pid);
   if (!ended) return text;
@@ -46,14 +50,17 @@ std::optional<ShimMessage> ParseShimText(std::string_view text) {
   long long pid = 0;
   char host[64] = {};
   int used = 0;
-  if (std::sscanf(line.c_str(), "weft-shim 2 started %lld %d %lld%n", &generation, &message.rank,
+  if (std::sscanf(line.c_str(), "weft-shim 3 started %lld %d %lld%n", &generation, &message.rank,
                   &pid, &used) == 3) {
     message.kind = ShimMessage::Kind::kStarted;
-  } else if (std::sscanf(line.c_str(), "weft-shim 2 ended %lld %d %lld %d%n", &generation,
+  } else if (std::sscanf(line.c_str(), "weft-shim 3 doomed %lld %d %lld%n", &generation,
+                         &message.rank, &pid, &used) == 3) {
+    message.kind = ShimMessage::Kind::kDoomed;
+  } else if (std::sscanf(line.c_str(), "weft-shim 3 ended %lld %d %lld %d%n", &generation,
                          &message.rank, &pid, &message.wait_status, &used) == 4) {
     message.kind = ShimMessage::Kind::kEnded;
     message.last_out = std::string(body);
-  } else if (std::sscanf(line.c_str(), "weft-shim 2 daemon %lld %lld %63s%n", &generation, &pid,
+  } else if (std::sscanf(line.c_str(), "weft-shim 3 daemon %lld %lld %63s%n", &generation, &pid,
                          host, &used) == 3) {
     message.kind = ShimMessage::Kind::kDaemonWanted;
     message.host = host;

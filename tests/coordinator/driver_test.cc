@@ -103,6 +103,18 @@ class DriverTest : public testing::Test {
     report.mutable_rank_ended()->mutable_cause()->set_seen_ms_ago(seen_ms_ago);
     driver_->TakeAgentReport(stream, report);
   }
+  // mpirun has announced that it ends the ranks of this agent.
+  void SayDoomed(int64_t stream) {
+    proto::AgentReport report;
+    report.set_sequence(++sequence_);
+    report.mutable_rank_ended()->set_generation(1);
+    proto::Cause& cause = *report.mutable_rank_ended()->mutable_cause();
+    cause.set_rank(-1);
+    cause.set_message("mpirun ends all ranks");
+    cause.set_in_doubt(true);
+    cause.set_is_elsewhere(true);
+    driver_->TakeAgentReport(stream, report);
+  }
   // Until what is in doubt is judged.
   void HearOthersOut() {
     driver_->RunOnce();
@@ -223,6 +235,51 @@ TEST_F(DriverTest, BlamesTheHostThatSawItsEndFirstOfThoseInDoubt) {
   HearOthersOut();
   ASSERT_TRUE(driver_->job().last_failure);
   EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
+}
+
+TEST_F(DriverTest, BlamesTheHostThatIsAbsentForWhatMpirunAnnounces) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  driver_->DetachAgent(2);
+  SayDoomed(1);
+  HearOthersOut();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
+}
+
+// Whoever it is may be starved, and tells later than all the others.
+TEST_F(DriverTest, WaitsForACauseWhereMpirunEndsRanksAndNobodyIsAbsent) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  SayDoomed(1);
+  HearOthersOut();
+  now_ms_ += 290;
+  driver_->RunOnce();
+  EXPECT_FALSE(driver_->job().last_failure);
+  SayInDoubt(2);
+  driver_->RunOnce();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "host-b");
+  EXPECT_EQ(driver_->job().last_failure->cause.rank, 0);
+}
+
+TEST_F(DriverTest, BlamesNobodyWhereMpirunEndsRanksAndNobodyTellsWhy) {
+  Submit(JobOnTwoHosts());
+  Bring(1, "a");
+  Bring(2, "b");
+  driver_->RunOnce();
+  SayDoomed(1);
+  HearOthersOut();
+  now_ms_ += 300;
+  driver_->RunOnce();
+  ASSERT_TRUE(driver_->job().last_failure);
+  EXPECT_EQ(driver_->job().last_failure->cause.host, "");
+  EXPECT_EQ(driver_->job().last_failure->cause.rank, -1);
+  EXPECT_EQ(driver_->job().last_failure->cause.text, "mpirun ends all ranks");
 }
 
 TEST_F(DriverTest, TellsAllRanksOfAnAgentToTrainByOneMessage) {

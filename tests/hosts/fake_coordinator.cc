@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
-#include "process/clock.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace weft {
@@ -82,10 +81,6 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
     const std::lock_guard lock(mutex_);
     return told_;
   }
-  std::string first_doubtful() const {
-    const std::lock_guard lock(mutex_);
-    return doubtful_.empty() ? "" : doubtful_.begin()->second;
-  }
 
  private:
   static proto::AgentOrder Lease(int64_t sent_boot_ms) {
@@ -102,8 +97,6 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
       return;
     }
     told_.push_back(absl::StrCat(host, ": ", TextOf(report)));
-    const proto::Cause& cause = report.rank_ended().cause();
-    if (cause.in_doubt()) doubtful_.emplace(BootTimeMs() - cause.seen_ms_ago(), told_.back());
     proto::AgentOrder acknowledged;
     acknowledged.set_acknowledged(report.sequence());
     stream.Write(acknowledged);
@@ -120,7 +113,6 @@ class FakeCoordinator::Service final : public proto::AgentLink::Service {
   std::map<std::string, Stream*> streams_;
   std::vector<proto::Hello> hellos_;
   std::vector<std::string> told_;
-  std::multimap<int64_t, std::string> doubtful_;  // by when they were seen
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -132,9 +124,6 @@ std::vector<proto::Hello> FakeCoordinator::hellos() const {
 }
 std::vector<std::string> FakeCoordinator::told() const {
   return service_->told();
-}
-std::string FakeCoordinator::first_doubtful() const {
-  return service_->first_doubtful();
 }
 void FakeCoordinator::Send(const std::string& host, const proto::AgentOrder& order) {
   service_->Send(host, order);

@@ -23,8 +23,6 @@ class FakeCoordinator {
   std::vector<proto::Hello> hellos() const;
   // Reports other than Hello and Heartbeat, as "h2: ..." for a test to read.
   std::vector<std::string> told() const;
-  // Returns, as in `told`, which end that was told in doubt an agent has seen first.
-  std::string first_doubtful() const;
   // To the agent of that name; it is gone if there is none.
   void Send(const std::string& host, const proto::AgentOrder& order);
 

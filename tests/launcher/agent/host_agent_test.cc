@@ -91,13 +91,13 @@ TEST(HostAgent, WaitsForNobodyInAGroupThatCannotGoOn) {
 }
 
 TEST(HostAgent, BlamesNobodyWhomMpirunKilledAfterAnotherHadFailed) {
-  const std::vector<HostFact> ends = {RankExited{1, 1, Exited(1), ""},
-                                      RankExited{1, 0, SIGKILL, ""},
+  const std::vector<HostFact> ends = {RankExited{1, 1, Exited(1), ""}, StarterEnds{1},
+                                      RankExited{1, 0, SIGKILL, "", true, true},
+                                      RankExited{1, 2, SIGTERM, "", false, true},
                                       StarterExited{1, "mpirun", Exited(1), "mpirun has exited"}};
   const HostAgent agent = Play(Running(kMpirun), ends);
   ASSERT_EQ(agent.reports.size(), 1u);
   EXPECT_EQ(std::get<RankEnd>(agent.reports[0].what).rank, 1);
-  EXPECT_EQ(Play(Running(kForked), ends).reports.size(), 2u);
 }
 
 TEST(HostAgent, SaysWhatBecameOfMpirunWhereNoRankHasFailed) {
@@ -156,19 +156,22 @@ TEST(HostAgent, StartsADaemonOnceAndForTheGenerationThatItHolds) {
   EXPECT_TRUE(Owes<TermRanks>(Apply(stopped, DaemonOrdered{1, {}}))) << "too late";
 }
 
-// mpirun kills them too, for reasons that lie on other hosts.
+// mpirun, which kills them too, announces it first.
 TEST(HostAgent, SaysThatARanksShimWasKilled) {
   const HostAgent agent = Apply(Running(kMpirun), RankExited{1, 2, SIGKILL, "", true});
+  ASSERT_EQ(agent.reports.size(), 1u);
+  EXPECT_FALSE(std::get<RankEnd>(agent.reports[0].what).in_doubt);
   EXPECT_THAT(std::get<RankEnd>(agent.reports[0].what).message, HasSubstr("its shim was killed"));
 }
 
-// mpirun and its daemons kill their ranks as soon as they miss one another, and which host has
+// mpirun and its daemons end their ranks as soon as they miss one another, and which host has
 // failed is told by that host, a few milliseconds later.
-TEST(HostAgent, WaitsForABetterCauseWhereMpirunMayHaveKilled) {
+TEST(HostAgent, WaitsForABetterCauseWhereMpirunEndsRanks) {
   const HostAgent running = Play({}, {LaunchOrdered{1, 3, kGuest, true}, GroupStarted{1},
                                       DaemonOrdered{1, {}}, DaemonStarted{1}, TimePassed{5000}});
   const HostAgent doubts =
-      Play(running, {RankExited{1, 0, SIGTERM, ""}, RankExited{1, 1, SIGKILL, "", true},
+      Play(running, {StarterEnds{1}, RankExited{1, 0, SIGTERM, "", false, true},
+                     RankExited{1, 1, SIGKILL, "", true, true},
                      StarterExited{1, "mpirun's daemon", Exited(1), ""}, NothingLeft{1}});
   EXPECT_THAT(doubts.reports, IsEmpty());
   EXPECT_EQ(doubts.phase, GroupPhase::kRunning) << "its end would be news too";
@@ -179,20 +182,21 @@ TEST(HostAgent, WaitsForABetterCauseWhereMpirunMayHaveKilled) {
   EXPECT_THAT(told.reports, IsEmpty());
   const HostAgent later = Play(told, {TimePassed{5010 + kDoubtMs}, NothingLeft{1}});
   ASSERT_EQ(later.reports.size(), 2u);
-  EXPECT_EQ(std::get<RankEnd>(later.reports[0].what).signal, SIGTERM);
+  EXPECT_EQ(std::get<RankEnd>(later.reports[0].what).rank, -1);
+  EXPECT_TRUE(std::get<RankEnd>(later.reports[0].what).is_elsewhere);
   EXPECT_TRUE(std::get<RankEnd>(later.reports[0].what).in_doubt) << "who knows more may say better";
   EXPECT_EQ(later.phase, GroupPhase::kNone);
 }
 
 TEST(HostAgent, TellsACertainCauseAtOnceAndInPlaceOfADoubtfulOne) {
-  const HostAgent doubts = Play({}, {LaunchOrdered{1, 3, kMpirun, true}, GroupStarted{1},
-                                     RankExited{1, 1, SIGKILL, "", true}});
+  const HostAgent doubts =
+      Play({}, {LaunchOrdered{1, 3, kMpirun, true}, GroupStarted{1}, StarterEnds{1}});
   for (const HostFact& cause :
        {HostFact{StarterExited{1, "mpirun", SIGKILL, ""}}, HostFact{RankExited{1, 2, SIGKILL, ""}},
-        HostFact{RankExited{1, 2, Exited(1), ""}}}) {
+        HostFact{RankExited{1, 2, SIGKILL, "", true}}, HostFact{RankExited{1, 2, Exited(1), ""}}}) {
     const HostAgent agent = Play(doubts, {cause, TimePassed{1}, TimePassed{1 + kDoubtMs}});
     ASSERT_EQ(agent.reports.size(), 1u);
-    EXPECT_NE(std::get<RankEnd>(agent.reports[0].what).rank, 1);
+    EXPECT_FALSE(std::get<RankEnd>(agent.reports[0].what).is_elsewhere);
     EXPECT_FALSE(std::get<RankEnd>(agent.reports[0].what).in_doubt);
   }
 }
@@ -253,7 +257,8 @@ HostFact AnyFact(int64_t generation, int64_t now_ms,
       GroupStarted{generation},
       GroupNotStarted{generation, "why"},
       RankExited{generation, rank, Exited(number(0, 1)), ""},
-      RankExited{generation, rank, SIGKILL, "", number(0, 1) == 1},
+      RankExited{generation, rank, SIGKILL, "", number(0, 1) == 1, number(0, 1) == 1},
+      StarterEnds{generation},
       StarterExited{generation, "mpirun", Exited(number(0, 1)), ""},
       DaemonWished{generation, number(0, 1) == 0 ? "h2" : "h3", {}},
       DaemonOrdered{generation, {}},
@@ -262,7 +267,7 @@ HostFact AnyFact(int64_t generation, int64_t now_ms,
       NothingLeft{generation},
       SaveAsked{},
       TimePassed{now_ms + number(0, 2000)}};
-  return facts[number(0, 13)];
+  return facts[number(0, 14)];
 }
 
 // Facts in any order: sequences never skip, at most one group's end is said per generation, nothing

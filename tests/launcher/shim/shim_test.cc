@@ -164,6 +164,49 @@ TEST_F(ShimTest, PassesSignalsOnAsTheWishToSave) {
   }
 }
 
+// Open MPI sends CONT to the ranks that it ends, and waits before it sends TERM.
+TEST_F(ShimTest, TellsOnceThatItsStarterAnnouncesTheEnd) {
+  ChildProcess starter = [&] {
+    auto shell = ChildProcess::Start(
+        {.argv = {"sh", "-c",
+                  absl::StrCat("trap '' CONT; " WEFT_BINARY_DIR "/bin/weft-shim 3 ", folder_.path(),
+                               "/logs sleep 30 & shim=$!; read line < ", folder_.path(),
+                               "/go; kill -CONT $shim; kill -CONT $shim; wait")},
+         .env = {{"OMPI_COMM_WORLD_RANK", "2"},
+                 {"WEFT_GENERATION", "3"},
+                 {"WEFT_SHIM_SOCKET", folder_.path() + "/s"}},
+         .output = folder_.path() + "/shim.txt"});
+    EXPECT_TRUE(shell.ok());
+    return *std::move(shell);
+  }();
+  ASSERT_EQ(mkfifo((folder_.path() + "/go").c_str(), 0600), 0);
+  const ShimMessage started = Hear(1)[0];
+  std::ofstream(folder_.path() + "/go") << "go\n";
+  const ShimMessage doomed = Hear(1)[0];
+  EXPECT_EQ(doomed.kind, ShimMessage::Kind::kDoomed);
+  EXPECT_EQ(doomed.rank, 2);
+  EXPECT_EQ(kill(static_cast<pid_t>(started.pid), 0), 0) << "its worker goes on";
+  door_->Signal(3, SIGKILL);
+  const ShimMessage ended = Hear(1)[0];
+  EXPECT_EQ(ended.kind, ShimMessage::Kind::kEnded) << "the second CONT was no news";
+  EXPECT_TRUE(ended.was_doomed);
+  EXPECT_TRUE(Eventually([&] { return starter.Ended().has_value(); }));
+}
+
+TEST_F(ShimTest, TakesAContFromElsewhereForNothing) {
+  ChildProcess shim = Start({"sleep", "30"});
+  const ShimMessage started = Hear(1)[0];
+  const std::string outsider = absl::StrCat("kill -CONT ", shim.pid());
+  ASSERT_EQ(system(outsider.c_str()), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(door_->Take().size(), 0u);
+  kill(shim.pid(), SIGKILL);
+  const ShimMessage ended = Hear(1)[0];
+  EXPECT_TRUE(ended.shim_lost);
+  EXPECT_FALSE(ended.was_doomed);
+  EXPECT_EQ(ended.pid, started.pid);
+}
+
 TEST_F(ShimTest, TakesItsWorkerWithIt) {
   ChildProcess shim = Start({"sleep", "30"});
   const ShimMessage started = Hear(1)[0];
@@ -262,6 +305,19 @@ TEST(ShimText, IsReadAsItWasWritten) {
   EXPECT_EQ(read->last_out.substr(kMostLastBytes - 5), "\nlast");
 }
 
+TEST(ShimText, OfADoomedRankIsRead) {
+  ShimMessage message;
+  message.kind = ShimMessage::Kind::kDoomed;
+  message.generation = 4;
+  message.rank = 12;
+  message.pid = 4711;
+  const auto read = ParseShimText(ShimText(message));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->kind, ShimMessage::Kind::kDoomed);
+  EXPECT_EQ(read->rank, 12);
+  EXPECT_FALSE(ParseShimText("weft-shim 3 doomed 4 12"));
+}
+
 TEST(ShimText, OfADaemonKeepsItsArguments) {
   ShimMessage message;
   message.kind = ShimMessage::Kind::kDaemonWanted;
@@ -311,10 +367,10 @@ TEST(DaemonArguments, OfAnotherCommandAreNone) {
 
 TEST(ShimText, OfAnotherVersionOrShapeIsRefused) {
   for (const char* text :
-       {"", "weft-shim 1 started 1 0 7", "weft-shim 2 started 1 0", "weft-shim 2 started 1 0 7 8",
-        "weft-shim 2 ended 1 0 7", "weft-shim 2 started 0 0 7", "weft-shim 2 started 1 -1 7",
-        "weft-shim 2 started 1 x 7", "weft-shim 2 daemon 1 7", "weft-shim 2 daemon 1 7 h2 h3",
-        "weft-shim 2 daemon 0 7 h2", "weft-shim 2 daemon 1 7 h2\nno end", "GET / HTTP/1.1"}) {
+       {"", "weft-shim 2 started 1 0 7", "weft-shim 3 started 1 0", "weft-shim 3 started 1 0 7 8",
+        "weft-shim 3 ended 1 0 7", "weft-shim 3 started 0 0 7", "weft-shim 3 started 1 -1 7",
+        "weft-shim 3 started 1 x 7", "weft-shim 3 daemon 1 7", "weft-shim 3 daemon 1 7 h2 h3",
+        "weft-shim 3 daemon 0 7 h2", "weft-shim 3 daemon 1 7 h2\nno end", "GET / HTTP/1.1"}) {
     EXPECT_FALSE(ParseShimText(text)) << text;
   }
 }
