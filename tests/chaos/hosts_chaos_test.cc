@@ -57,7 +57,6 @@ class Chaos : public HostsChaos {
   }
 
  private:
-  static bool IsByHand() { return getenv("WEFT_CHAOS") != nullptr; }
   static int AnyHost(unsigned draw) { return 1 + static_cast<int>(draw / 64 % 3); }
   static int OtherHost(unsigned draw) { return 2 + static_cast<int>(draw / 64 % 2); }
   std::string faulty() const { return bed_->shared() + "/faulty"; }
@@ -72,25 +71,16 @@ class Chaos : public HostsChaos {
             .said = said};
   }
 
-  // mpirun kills all other shims once it misses one. Agents tell whose end they saw first, which on
-  // a machine that is busy with other things is not always whose end came first: by hand alone, on
-  // an idle one, it has to be that one.
-  Expected KillShim(unsigned draw) {
-    Expected expected = KillOne(AnyHost(draw), kShims, draw, "killed by signal 9 (SIGKILL)");
-    if (!IsByHand()) {
-      expected.host.clear();
-      expected.rank = -1;
-    }
-    return expected;
-  }
-
   std::vector<Fault> Deaths() {
     return {
         {"kill -9 of a rank", With::kAny,
          [this](unsigned draw) {
            return KillOne(AnyHost(draw), kWorkers, draw, "killed by signal 9 (SIGKILL)");
          }},
-        {"kill -9 of a shim", With::kAny, [this](unsigned draw) { return KillShim(draw); }},
+        {"kill -9 of a shim", With::kAny,
+         [this](unsigned draw) {
+           return KillOne(AnyHost(draw), kShims, draw, "killed by signal 9 (SIGKILL)");
+         }},
         {"kill -9 of an orted", With::kAny,
          [this](unsigned draw) {
            return KillOne(OtherHost(draw), kDaemons, draw, " was killed by signal 9");
