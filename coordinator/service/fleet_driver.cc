@@ -50,6 +50,7 @@ FleetDriver::~FleetDriver() {
 void FleetDriver::Close() {
   queue_of_tasks_.Close();
   if (thread_.joinable()) thread_.join();
+  writer_.Close();
 }
 
 // Hosts that were there may be under way with the leases that an earlier weftd has granted.

@@ -4,9 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_replace.h"
+#include "launcher/job_file/job_yaml.h"
+#include "launcher/job_file/resolved_yaml.h"
 #include "process/rpc.h"
 #include "process/run_lock.h"
 #include "tests/service/service_bed.h"
@@ -38,6 +41,57 @@ TEST_F(ServiceBed, TrainsAJobOnTheHostsOfItsFleet) {
               testing::ElementsAre("QUEUED", "SUBMITTED", "PLANNED", "STARTING", "RUNNING",
                                    "DRAINING", "COMPLETED"));
   EXPECT_TRUE(Eventually(10, [&] { return Host().slots_used() == 0; }));
+}
+
+// The lines of a job's events.jsonl, each "revision event phase".
+std::vector<std::string> EventLines(const std::string& run_folder) {
+  std::vector<std::string> lines;
+  std::ifstream file(run_folder + "/events.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    EXPECT_EQ(json.at("job"), "job-1");
+    lines.push_back(std::to_string(json.at("revision").get<int64_t>()) + " " +
+                    json.at("event").get<std::string>() + " " + json.value("phase", ""));
+  }
+  return lines;
+}
+
+TEST_F(ServiceBed, WritesTheFilesOfARunAsARunOfItsOwnWould) {
+  StartHost(2);
+  const std::string job = Submit(Job("one", 2, 1500));
+  WaitForStep(job, 5);
+  const std::string resolved = folder() + "/one/resolved.yaml";
+  ASSERT_TRUE(Eventually(10, [&] { return std::filesystem::exists(resolved); }));
+  const auto read = ReadJobFile(resolved, {.sets = {}, .check_files = false});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->job.layout.dp, 2);
+  EXPECT_EQ(ReadRecord(read->tree).generation, 1);
+  KillWeftd();  // what it has written is not written again
+  WaitForPhase(job, "COMPLETED");
+  const std::vector<std::string> lines = EventLines(folder() + "/one");
+  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), lines.size());
+  std::vector<std::string> words;
+  for (const std::string& line : lines) words.push_back(line.substr(line.find(' ') + 1));
+  EXPECT_THAT(words, testing::IsSupersetOf({"phase SUBMITTED", "phase STARTING", "phase RUNNING",
+                                            "committed ", "phase COMPLETED"}));
+  EXPECT_EQ(words.back(), "phase COMPLETED");
+}
+
+TEST_F(ServiceBed, TrainsOnWhereFilesOfTheRunCannotBeWrittenAndSaysSo) {
+  StartHost(2);
+  const std::string run = folder() + "/one";
+  std::filesystem::create_directories(run + "/resolved.yaml.part");
+  std::filesystem::create_symlink("/dev/full", run + "/events.jsonl");
+  const std::string job = Submit(Job("one", 2, 300));
+  const v1::Job done = WaitForPhase(job, "COMPLETED");
+  EXPECT_EQ(done.step(), 300);
+  EXPECT_EQ(done.generation(), 1);
+  std::string told;
+  for (const v1::Event& each : Events(job)) {
+    if (each.has_not_written()) told += each.not_written().what() + "\n";
+  }
+  EXPECT_THAT(told, HasSubstr(run + "/events.jsonl: cannot append a line"));
+  EXPECT_THAT(told, HasSubstr("cannot create " + run + "/resolved.yaml.part"));
 }
 
 TEST_F(ServiceBed, SharesAHostAmongJobsAndQueuesTheRestByPriority) {
