@@ -1,6 +1,6 @@
-// What is written into the folder of a run from its messages: a line of events.jsonl for each
-// event, resolved.yaml for each generation. `weft run` and weftd write the same
-// (process/run_files.h). Pure.
+// Messages become what is written into the folder of a run: a line of events.jsonl for each event,
+// resolved.yaml for each generation. `weft run` and weftd write the same (process/run_files.h).
+// Pure.
 #pragma once
 #include <cstdint>
 #include <string>

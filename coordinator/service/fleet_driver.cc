@@ -129,6 +129,7 @@ void FleetDriver::Settle() {
   }
   if (broken_) return AnswerAll(absl::UnavailableError("the journal cannot be written"));
   if (!journal_->behind().ok()) {
+    TellEnds(/*now_alone=*/true);  // a job can be ended whatever becomes of the disk
     return AnswerAll(absl::UnavailableError(
         absl::StrCat(journal_->behind().message(), "; ask again with the same request id")));
   }

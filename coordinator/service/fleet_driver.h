@@ -157,11 +157,14 @@ class FleetDriver final {
   // ---- people ----
   template <typename Message, typename Request>
   using Maker = std::function<absl::StatusOr<Change<Message>>(const Request&)>;
+  // One that cannot wait is carried out while the journal cannot be written; its answer waits.
+  enum class Haste { kCanWait, kCannotWait };
   template <typename Message, typename Request>
   void Mutate(const char* call, Request request, const Reply<Message>& reply,
-              const Maker<Message, Request>& make);
+              const Maker<Message, Request>& make, Haste haste = Haste::kCanWait);
   template <typename Message, typename Request>
-  absl::Status Begin(const char* call, const Request& request, const Maker<Message, Request>& make);
+  absl::Status Begin(const char* call, const Request& request, const Maker<Message, Request>& make,
+                     Haste haste = Haste::kCanWait);
   template <typename Message>
   void AnswerLater(const std::string& request_id, const Reply<Message>& reply,
                    const absl::Status& begun);
@@ -187,6 +190,7 @@ class FleetDriver final {
 
   // ---- jobs ----
   void KeepRunners();
+  void TellEnds(bool now_alone);
   absl::Status StartRunner(int64_t job, const FleetJob& placed);
   void WatchRunner(int64_t job, const Runner& runner);
   Runner* FindRunner(int64_t job, int64_t allocation);

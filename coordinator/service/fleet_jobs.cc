@@ -111,7 +111,12 @@ void FleetDriver::KeepRunners() {
     failed.end = "FAILED";
     failed.reason = absl::StrCat(started.message());
   }
+  TellEnds(/*now_alone=*/false);
+}
+
+void FleetDriver::TellEnds(bool now_alone) {
   for (const EndJob& each : ends_) {
+    if (now_alone && !each.now) continue;
     const auto runner = runners_.find(each.job);
     const FleetStop wanted = each.now ? FleetStop::kNow : FleetStop::kSave;
     if (runner == runners_.end() || runner->second.told >= wanted) continue;

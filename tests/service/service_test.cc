@@ -1,6 +1,8 @@
 // A weftd that serves many jobs, with real agents, ranks and clients.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -92,6 +94,56 @@ TEST_F(ServiceBed, TrainsOnWhereFilesOfTheRunCannotBeWrittenAndSaysSo) {
   }
   EXPECT_THAT(told, HasSubstr(run + "/events.jsonl: cannot append a line"));
   EXPECT_THAT(told, HasSubstr("cannot create " + run + "/resolved.yaml.part"));
+}
+
+// Its journals are on a small disk of their own.
+class ServiceOnASmallDisk : public ServiceBed {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/weft-small-disk-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    disk_ = pattern;
+    is_mounted_ = mount("tmpfs", pattern, "tmpfs", 0, "size=8m") == 0;
+    if (!is_mounted_) GTEST_SKIP() << "a file system cannot be mounted here";
+    ServiceBed::SetUp();
+  }
+  void TearDown() override {
+    if (is_mounted_) ServiceBed::TearDown();
+    if (is_mounted_) {
+      EXPECT_EQ(umount2(disk_.c_str(), MNT_DETACH), 0);
+    }
+    rmdir(disk_.c_str());
+  }
+  std::vector<std::string> WeftdWords() const override {
+    return {WeftdPath(), "--socket=" + socket(), "--state=" + disk_ + "/state"};
+  }
+  std::string Filler() const { return disk_ + "/filler"; }
+  void Fill() {
+    std::ofstream filler(Filler(), std::ios::binary);
+    const std::string block(4096, 'x');
+    while (filler.write(block.data(), std::ssize(block)).flush()) {
+    }
+  }
+
+ private:
+  std::string disk_;
+  bool is_mounted_ = false;
+};
+
+TEST_F(ServiceOnASmallDisk, EndsAJobAtOnceThoughTheJournalsDiskIsFull) {
+  StartHost(2);
+  const std::string job = Submit(Job("one", 2, 20000));
+  WaitForStep(job, 5);
+  Fill();
+  const absl::Status save = Stop(job, v1::StopRequest::SAVE);  // this one waits for room
+  EXPECT_TRUE(absl::IsUnavailable(save)) << save;
+  const absl::Status now = Stop(job, v1::StopRequest::NOW);
+  EXPECT_TRUE(absl::IsUnavailable(now)) << "nobody is told OK of what is not durable: " << now;
+  EXPECT_TRUE(Eventually(10, [&] { return Processes("weft-worker ").empty(); }));
+  std::filesystem::remove(Filler());
+  EXPECT_TRUE(
+      Eventually(10, [&] { return !absl::IsUnavailable(Stop(job, v1::StopRequest::NOW)); }));
+  WaitForPhase(job, "CANCELLED");
 }
 
 TEST_F(ServiceBed, SharesAHostAmongJobsAndQueuesTheRestByPriority) {
