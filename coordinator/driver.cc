@@ -334,6 +334,16 @@ void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
     absl::Status asked = CheckJob(request.job_id());
     Failpoint("driver.stop_asked");
     if (asked.ok()) asked = Wish(StopAsked{request.now()});
+    // One that was asked before may wait for the disk still.
+    if (asked.ok() && request.now()) asked = journal_.behind();
+    if (!asked.ok() && !absl::IsNotFound(asked) && request.now() && !broken_) {
+      // A job can be ended whatever becomes of the disk; nobody is told OK of it.
+      Happened(StopAsked{/*now=*/true});
+      asked = absl::UnavailableError(
+          absl::StrCat(asked.message(),
+                       "; the job is ended at once all the same, but a weftd that "
+                       "is started again before would go on with it"));
+    }
     outgoing_.Then(
         [reply, asked](const absl::Status& durable) { reply(asked.ok() ? durable : asked); });
   });

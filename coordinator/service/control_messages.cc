@@ -227,6 +227,9 @@ std::optional<v1::Event> EventMessage(const proto::JobEvent& event) {
     case proto::JobEvent::kHostChecked:
       *message.mutable_host_checked() = SameFields<v1::HostChecked>(event.host_checked());
       return message;
+    case proto::JobEvent::kNotWritten:
+      *message.mutable_not_written() = SameFields<v1::NotWritten>(event.not_written());
+      return message;
     case proto::JobEvent::EVENT_NOT_SET:
       return std::nullopt;
   }

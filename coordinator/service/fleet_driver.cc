@@ -50,6 +50,7 @@ FleetDriver::~FleetDriver() {
 void FleetDriver::Close() {
   queue_of_tasks_.Close();
   if (thread_.joinable()) thread_.join();
+  writer_.Close();
 }
 
 // Hosts that were there may be under way with the leases that an earlier weftd has granted.
@@ -128,6 +129,7 @@ void FleetDriver::Settle() {
   }
   if (broken_) return AnswerAll(absl::UnavailableError("the journal cannot be written"));
   if (!journal_->behind().ok()) {
+    TellEnds(/*now_alone=*/true);  // a job can be ended whatever becomes of the disk
     return AnswerAll(absl::UnavailableError(
         absl::StrCat(journal_->behind().message(), "; ask again with the same request id")));
   }

@@ -26,6 +26,7 @@
 #include "coordinator/service/caller.h"
 #include "coordinator/service/fleet_book.h"
 #include "coordinator/service/fleet_journal.h"
+#include "coordinator/service/run_writer.h"
 #include "coordinator/task_queue.h"
 #include "process/clock.h"
 #include "process/run_lock.h"
@@ -109,6 +110,8 @@ class FleetDriver final {
     FleetStop told = FleetStop::kNone;
     proto::JobStatus stands;  // told before the events that lead to it
     bool is_over = false;     // the Driver has nothing more to do
+    bool is_writing = false;  // files of its run
+    int64_t over_ms = 0;      // when it was over
     std::string end;          // "COMPLETED"
     std::string reason;
     std::map<std::string, int64_t> not_before_ms;  // by machine: its agent is started then
@@ -154,11 +157,14 @@ class FleetDriver final {
   // ---- people ----
   template <typename Message, typename Request>
   using Maker = std::function<absl::StatusOr<Change<Message>>(const Request&)>;
+  // One that cannot wait is carried out while the journal cannot be written; its answer waits.
+  enum class Haste { kCanWait, kCannotWait };
   template <typename Message, typename Request>
   void Mutate(const char* call, Request request, const Reply<Message>& reply,
-              const Maker<Message, Request>& make);
+              const Maker<Message, Request>& make, Haste haste = Haste::kCanWait);
   template <typename Message, typename Request>
-  absl::Status Begin(const char* call, const Request& request, const Maker<Message, Request>& make);
+  absl::Status Begin(const char* call, const Request& request, const Maker<Message, Request>& make,
+                     Haste haste = Haste::kCanWait);
   template <typename Message>
   void AnswerLater(const std::string& request_id, const Reply<Message>& reply,
                    const absl::Status& begun);
@@ -184,9 +190,12 @@ class FleetDriver final {
 
   // ---- jobs ----
   void KeepRunners();
+  void TellEnds(bool now_alone);
   absl::Status StartRunner(int64_t job, const FleetJob& placed);
   void WatchRunner(int64_t job, const Runner& runner);
   Runner* FindRunner(int64_t job, int64_t allocation);
+  void WriteFiles(int64_t job, const Runner& runner, const proto::SubmitJobRequest& request);
+  void OnNotWritten(int64_t job, int64_t allocation, const std::string& what);
   void OnNews(int64_t job, int64_t allocation, const std::vector<proto::JobEvent>& events);
   void OnRunnerOver(int64_t job, int64_t allocation, const absl::Status& why);
   void DropRunner(int64_t job);
@@ -212,6 +221,7 @@ class FleetDriver final {
   // Below: the driver's thread alone.
   std::unique_ptr<FleetJournal> journal_;
   FleetBook book_;
+  RunWriter writer_;                   // has a thread of its own
   std::map<int64_t, Runner> runners_;  // by job
   std::vector<EndJob> ends_;           // as of this round
   std::map<int64_t, Offer> offers_;    // by stream

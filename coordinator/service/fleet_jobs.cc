@@ -14,7 +14,8 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kWatch = 1;  // the fleet's own stream of a Driver's events
+constexpr int64_t kMaxWriteMs = 5000;  // that files of a run may take beyond its end
+constexpr int64_t kWatch = 1;          // the fleet's own stream of a Driver's events
 
 proto::FleetRecord EndOf(int64_t job, const std::string& end, const std::string& reason,
                          int64_t unix_ms) {
@@ -110,7 +111,12 @@ void FleetDriver::KeepRunners() {
     failed.end = "FAILED";
     failed.reason = absl::StrCat(started.message());
   }
+  TellEnds(/*now_alone=*/false);
+}
+
+void FleetDriver::TellEnds(bool now_alone) {
   for (const EndJob& each : ends_) {
+    if (now_alone && !each.now) continue;
     const auto runner = runners_.find(each.job);
     const FleetStop wanted = each.now ? FleetStop::kNow : FleetStop::kSave;
     if (runner == runners_.end() || runner->second.told >= wanted) continue;
@@ -169,8 +175,10 @@ absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
         [this, job, allocation, why = reply.status()] { OnRunnerOver(job, allocation, why); }, 0,
         TaskQueue::Room::kAlways);
   };
-  runner.driver->Submit(std::move(request), refused);
+  runner.driver->Submit(request, refused);
   WatchRunner(job, runner);
+  runner.is_writing = true;
+  WriteFiles(job, runner, request);
   return absl::OkStatus();
 }
 
@@ -200,6 +208,49 @@ void FleetDriver::WatchRunner(int64_t job, const Runner& runner) {
                          TaskQueue::Room::kAlways);
   };
   runner.driver->Watch(kWatch, std::move(request), std::move(port));
+}
+
+void FleetDriver::WriteFiles(int64_t job, const Runner& runner,
+                             const proto::SubmitJobRequest& request) {
+  const int64_t allocation = runner.allocation;
+  const auto post = [this](std::function<void()> task) {
+    queue_of_tasks_.Post(std::move(task), 0, TaskQueue::Room::kAlways);
+  };
+  writer_.Begin({.job_id = JobName(job),
+                 .allocation = allocation,
+                 .request = request,
+                 .version = options_.version,
+                 .driver = runner.driver,
+                 .warn =
+                     [this, post, job, allocation](const std::string& what) {
+                       post([this, job, allocation, what] { OnNotWritten(job, allocation, what); });
+                     },
+                 .done =
+                     [this, post, job, allocation] {
+                       post([this, job, allocation] {
+                         Runner* const written = FindRunner(job, allocation);
+                         if (written != nullptr) written->is_writing = false;
+                       });
+                     }});
+}
+
+// It is an event of the job, and no more: training goes on.
+void FleetDriver::OnNotWritten(int64_t job, int64_t allocation, const std::string& what) {
+  LogWarning(absl::StrCat(JobName(job), ": ", what));
+  const Runner* const runner = FindRunner(job, allocation);
+  const JobEntry& entry = book_.entry(job);
+  if (runner == nullptr || entry.allocation != allocation) return;
+  proto::FleetRecord record;
+  proto::FleetJobNews& news = *record.mutable_job_news();
+  news.set_job(job);
+  news.set_allocation(allocation);
+  news.set_driver_revision(entry.driver_revision);
+  *news.mutable_status() = entry.status;
+  proto::JobEvent& event = *news.add_events();
+  event.set_generation(entry.status.generation());
+  event.set_unix_ms(options_.unix_ms());
+  event.mutable_not_written()->set_what(what);
+  Happened(std::move(record));
 }
 
 void FleetDriver::OnNews(int64_t job, int64_t allocation,
@@ -232,6 +283,7 @@ void FleetDriver::OnRunnerOver(int64_t job, int64_t allocation, const absl::Stat
   Runner* const runner = FindRunner(job, allocation);
   if (runner == nullptr || runner->is_over) return;
   runner->is_over = true;
+  runner->over_ms = Now();
   runner->end = why.ok() ? book_.entry(job).status.phase() : "FAILED";
   runner->reason = why.ok() ? book_.entry(job).status.reason() : std::string(why.message());
   {
@@ -255,7 +307,9 @@ bool FleetDriver::HasAgents(int64_t job, const FleetJob& placed) const {
 void FleetDriver::EndJobs() {
   for (const auto& [job, runner] : runners_) {
     const auto placed = book_.fleet().jobs.find(job);
-    const bool ends = runner.is_over && placed != book_.fleet().jobs.end() &&
+    // Another run may take the folder then, so its files are done, unless their disk hangs.
+    const bool is_written = !runner.is_writing || Now() - runner.over_ms > kMaxWriteMs;
+    const bool ends = runner.is_over && is_written && placed != book_.fleet().jobs.end() &&
                       placed->second.phase == FleetPhase::kPlaced &&
                       placed->second.allocation == runner.allocation &&
                       !HasAgents(job, placed->second);

@@ -70,11 +70,12 @@ absl::Status CheckSize(const v1::ResizeRequest& request) {
 
 template <typename Message, typename Request>
 void FleetDriver::Mutate(const char* call, Request request, const Reply<Message>& reply,
-                         const Maker<Message, Request>& make) {
+                         const Maker<Message, Request>& make, Haste haste) {
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const bool posted = queue_of_tasks_.Post(
-      [this, call, request = std::move(request), reply, make] {
-        AnswerLater(request.request_id(), reply, Begin<Message, Request>(call, request, make));
+      [this, call, request = std::move(request), reply, make, haste] {
+        AnswerLater(request.request_id(), reply,
+                    Begin<Message, Request>(call, request, make, haste));
       },
       bytes);
   if (!posted) reply(Busy());
@@ -83,7 +84,7 @@ void FleetDriver::Mutate(const char* call, Request request, const Reply<Message>
 // OK: what was asked is part of the book now, or was before.
 template <typename Message, typename Request>
 absl::Status FleetDriver::Begin(const char* call, const Request& request,
-                                const Maker<Message, Request>& make) {
+                                const Maker<Message, Request>& make, Haste haste) {
   RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   const std::string asked = AskedText(call, request);
   if (const proto::Answered* before = book_.FindAnswer(request.request_id())) {
@@ -92,7 +93,7 @@ absl::Status FleetDriver::Begin(const char* call, const Request& request,
         absl::StrCat("request_id: \"", request.request_id(),
                      "\" was used for another wish before; choose a fresh one for each"));
   }
-  RETURN_IF_ERROR(journal_->behind());
+  if (haste == Haste::kCanWait) RETURN_IF_ERROR(journal_->behind());
   ASSIGN_OR_RETURN(Change<Message> change, make(request));
   change.record.mutable_answered()->set_request_id(request.request_id());
   change.record.mutable_answered()->set_asked(asked);
@@ -235,7 +236,9 @@ void FleetDriver::Stop(const Caller& caller, v1::StopRequest request, const Repl
     unwanted.set_unix_ms(now_ms);
     return ChangeOf(job, std::move(record));
   };
-  Mutate<v1::Job, v1::StopRequest>("Stop", std::move(request), reply, make);
+  const bool now = request.level() == v1::StopRequest::NOW;
+  Mutate<v1::Job, v1::StopRequest>("Stop", std::move(request), reply, make,
+                                   now ? Haste::kCannotWait : Haste::kCanWait);
 }
 
 void FleetDriver::Pause(const Caller& caller, v1::PauseRequest request,

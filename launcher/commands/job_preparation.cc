@@ -9,6 +9,7 @@
 #include "launcher/job_file/resolved_yaml.h"
 #include "plan/errors.h"
 #include "plan/search/search.h"
+#include "process/run_files.h"
 #include "process/version.h"
 
 namespace weft {

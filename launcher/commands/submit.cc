@@ -190,14 +190,14 @@ int Submit(SubmitArguments arguments) {
                                       CheckpointBytes(QuestionOf(prepared->file.job)), &note);
   if (!room.ok()) return Fail(room);
   if (!note.empty()) std::cerr << "note: " << note << "\n";
-  {  // weftd takes them as soon as it places the job
+  WriteResolved(*prepared, *run);  // weftd writes that of each generation
+  {                                // weftd takes them as soon as it places the job
     const RunLock folder = std::move(run->lock);
     const RunLock checkpoints = std::move(run->checkpoints);
   }
   const absl::StatusOr<v1::SubmitReply> reply =
       (*client)->Submit(RequestOf(arguments, *prepared, run->going_on));
   if (!reply.ok()) return FailCall(reply.status());
-  WriteResolved(*prepared, *run);
   const int64_t after_step = run->going_on.after_step;
   return PrintAnswer(arguments.json, *reply,
                      absl::StrCat(reply->job_id(), ": ", LayoutText(prepared->plan.layout), ", ",

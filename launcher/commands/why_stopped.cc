@@ -12,11 +12,11 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_history.h"
 #include "launcher/commands/service_options.h"
-#include "launcher/run/loss_json.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/service/harmless.h"
 #include "launcher/service/job_view.h"
 #include "plan/errors.h"
+#include "proto/loss_json.h"
 
 namespace weft {
 namespace {

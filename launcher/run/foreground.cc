@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/machine/child_process.h"
@@ -26,14 +25,14 @@
 #include "launcher/machine/log_tail.h"
 #include "launcher/machine/start.h"
 #include "launcher/run/client.h"
-#include "launcher/run/progress.h"
 #include "plan/errors.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/search/search.h"
-#include "process/line_file.h"
 #include "process/rpc.h"
+#include "process/run_files.h"
 #include "process/version.h"
 #include "proto/job_text.h"
+#include "proto/run_text.h"
 #include "proto/wire.h"
 
 namespace weft {
@@ -70,17 +69,6 @@ proto::SubmitJobRequest RequestOf(const ForegroundOptions& options, const std::s
   return request;
 }
 
-RunRecord RecordOf(const ForegroundOptions& options, const proto::JobStatus& job,
-                   int64_t generation) {
-  return {.run_id = options.continuation.run.id,
-          .generation = generation,
-          .weft_version = Version(),
-          .planned_bytes = job.planned_bytes(),
-          .predicted_step_s = job.predicted_step_s(),
-          .data = options.data,
-          .accepted = options.continuation.run.accepted};
-}
-
 RunOutcome OutcomeOf(const proto::JobStatus& job) {
   RunEnd end = RunEnd::kFailed;
   if (job.phase() == "COMPLETED") end = RunEnd::kCompleted;
@@ -101,33 +89,6 @@ absl::StatusOr<int> AwaitPort(const std::string& port_file, ChildProcess& daemon
   return absl::UnavailableError(
       absl::StrCat("weftd does not say where it listens; its log is ", log));
 }
-
-// EventsFile is events.jsonl: what happens to it is said, and stops nothing.
-class EventsFile {
- public:
-  EventsFile(const std::string& path, std::function<void(const std::string&)> say)
-      : say_(std::move(say)), lines_(LineFile::Open(path)) {
-    Warn(lines_.status());
-  }
-  ~EventsFile() {
-    if (lines_.ok()) Warn((*lines_)->Flush());
-  }
-  EventsFile(const EventsFile&) = delete;
-  EventsFile& operator=(const EventsFile&) = delete;
-
-  // `line`: with its end; empty: there is nothing to write.
-  void Write(const std::string& line) {
-    if (lines_.ok() && !line.empty()) Warn((*lines_)->Append(absl::StripSuffix(line, "\n")));
-  }
-
- private:
-  void Warn(const absl::Status& status) const {
-    if (!status.ok()) say_(absl::StrCat("warning: ", status.message()));
-  }
-
-  const std::function<void(const std::string&)> say_;
-  const absl::StatusOr<std::unique_ptr<LineFile>> lines_;
-};
 
 class Foreground {
  public:
@@ -282,12 +243,12 @@ class Foreground {
 
   // Runs on its own thread, until the job is over or StopWatching.
   void Watch() {
-    EventsFile events(options_.paths.events(), [this](const std::string& line) { Say(line); });
+    RunFiles files(options_.paths.folder,
+                   [this](const std::string& line) { Say(absl::StrCat("warning: ", line)); });
     watched_ = client_->Watch(job_id_, &revision_, [&](const proto::JobEvent& event) {
-      events.Write(EventLine(event));
+      files.WriteEvent(EventLine(event));
       if (event.has_committed()) saved_step_ = event.committed().step();
-      if (event.has_phase() && event.phase().phase() == "STARTING")
-        WriteResolved(event.generation());
+      if (event.has_phase() && event.phase().phase() == "STARTING") WriteResolved(files);
       const std::lock_guard<std::mutex> lock(mutex_);
       options_.on_event(event);
     });
@@ -298,19 +259,15 @@ class Foreground {
 
   // The generation's resolved.yaml. The one of the generation before will do where the disk is
   // full; without any the run cannot be gone on with, so it ends.
-  void WriteResolved(int64_t generation) {
+  void WriteResolved(RunFiles& files) {
     const absl::StatusOr<proto::JobStatus> status = client_->GetJob(job_id_);
     if (!status.ok()) return;  // it is gone: nothing is to be gone on with
-    const absl::StatusOr<Layout> layout = FromProto(status->layout());
-    if (!layout.ok()) return;
-    const RunRecord record = RecordOf(options_, *status, generation);
-    const absl::Status written =
-        WriteWhole(options_.paths.resolved(), ResolvedText(Resolve(options_.job, *layout), record));
-    if (written.ok()) return;
+    const absl::StatusOr<std::string> text =
+        ResolvedText(RequestOf(options_, run_id_), *status, Version());
+    if (!text.ok()) return;
+    const absl::Status written = files.WriteResolved(*text);
     std::error_code error;
-    if (std::filesystem::exists(options_.paths.resolved(), error)) {
-      return Say(absl::StrCat("warning: ", written.message()));
-    }
+    if (written.ok() || std::filesystem::exists(options_.paths.resolved(), error)) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     not_written_ = written;
   }

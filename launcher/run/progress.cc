@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "launcher/run/loss_json.h"
 
 namespace weft {
 namespace {
@@ -79,39 +77,6 @@ std::string ReasonText(const std::string& reason, int max_lines) {
     absl::StrAppend(&text, "\n  | ", lines[i]);
   }
   return text;
-}
-
-std::string EventLine(const proto::JobEvent& event) {
-  nlohmann::ordered_json json = {{"unix_ms", event.unix_ms()},
-                                 {"revision", event.revision()},
-                                 {"generation", event.generation()}};
-  switch (event.event_case()) {
-    case proto::JobEvent::kPhase:
-      json["event"] = "phase";
-      json["phase"] = event.phase().phase();
-      json["reason"] = event.phase().reason();
-      break;
-    case proto::JobEvent::kCommitted:
-      json["event"] = "committed";
-      json["step"] = event.committed().step();
-      json["folder"] = event.committed().folder();
-      json["bytes"] = event.committed().bytes();
-      break;
-    case proto::JobEvent::kNotSaved:
-      json["event"] = "not_saved";
-      json["step"] = event.not_saved().step();
-      json["rank"] = event.not_saved().rank();
-      json["reason"] = event.not_saved().reason();
-      json["saved_step"] = event.not_saved().saved_step();
-      break;
-    case proto::JobEvent::kLost:
-      AddLoss(event.lost(), json);
-      break;
-    default:
-      return "";
-  }
-  // A reason may hold bytes of a log that are not UTF-8.
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 void Progress::Say(const std::string& line) {

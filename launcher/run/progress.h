@@ -37,9 +37,6 @@ std::string DurationText(double seconds);
 // A reason may go on with the last lines of a log: those are indented, at most `max_lines` of them.
 std::string ReasonText(const std::string& reason, int max_lines);
 
-// One JSON object per line for events.jsonl; empty for a step (those are in metrics.jsonl).
-std::string EventLine(const proto::JobEvent& event);
-
 class Progress {
  public:
   struct Options {

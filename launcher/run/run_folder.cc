@@ -1,12 +1,8 @@
 #include "launcher/run/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -21,10 +17,6 @@
 
 namespace weft {
 namespace {
-
-absl::Status Failed(absl::string_view what, absl::string_view path) {
-  return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
-}
 
 std::string FreeName(const std::string& path) {
   std::error_code error;
@@ -141,24 +133,6 @@ std::string FullDiskText(const std::string& folder) {
   return absl::StrCat("; the disk of ", folder, " is full (",
                       no_inode ? "no file can be added" : absl::StrCat(free_bytes, " bytes free"),
                       "): make room and run the same command again");
-}
-
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return Failed("create", part);
-  fchmod(fd, 0600);  // one that was left over may have had another mode
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const bool durable = written && fsync(fd) == 0;
-  const int error = errno;
-  close(fd);
-  errno = error;
-  if (!durable || rename(part.c_str(), path.c_str()) != 0) {
-    const absl::Status failed = Failed("write", path);
-    unlink(part.c_str());
-    return failed;
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace weft

@@ -57,8 +57,4 @@ absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths);
 // empty: for what fails where a full disk takes the words away.
 std::string FullDiskText(const std::string& folder);
 
-// Writes `text` to `path`: all of it or nothing (a temporary file, fsync, rename); for this user
-// alone (0600).
-absl::Status WriteWhole(const std::string& path, const std::string& text);
-
 }  // namespace weft

@@ -120,6 +120,8 @@ std::string WhatText(const v1::Event& event) {
     }
     case v1::Event::kHost:
       return absl::StrCat("host ", event.host().host().host(), ": ", event.host().what());
+    case v1::Event::kNotWritten:
+      return absl::StrCat("not written: ", event.not_written().what());
     case v1::Event::EVENT_NOT_SET:
       return "something that this weft does not know yet; update it";
   }

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "data/whole_file.h"
-#include "launcher/run/run_folder.h"
+#include "process/run_files.h"
 
 namespace weft {
 namespace {

@@ -233,6 +233,28 @@ TEST_F(FullJournal, GivesSavesUpAndLetsTrainingGoOn) {
   EXPECT_EQ(coordinator_.Status()->saved_step(), 15);
 }
 
+TEST_F(FullJournal, EndsAJobAtOnceButSaysThatASuccessorWouldNotKnow) {
+  {
+    const FileLimit full(JournalBytes());
+    const absl::Status answer = coordinator_.StopJob(/*now=*/true);
+    EXPECT_TRUE(absl::IsUnavailable(answer)) << answer;
+    EXPECT_THAT(std::string(answer.message()), HasSubstr("ended at once all the same"));
+    const auto status = coordinator_.Status();
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_EQ(status->phase(), "DRAINING");  // its ranks are being ended
+    EXPECT_FALSE(coordinator_.StopJob(/*now=*/true).ok()) << "it is as little durable as before";
+  }
+  // The wish is in the journal once there is room, and is then answered so.
+  absl::Status answer = absl::UnavailableError("");
+  for (int i = 0; i < 100 && absl::IsUnavailable(answer); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    answer = coordinator_.StopJob(/*now=*/true);
+  }
+  EXPECT_EQ(answer, absl::OkStatus());
+  StartAgain();
+  EXPECT_EQ(coordinator_.Status()->phase(), "DRAINING") << "a successor knows of it";
+}
+
 // Whether facts of the ranks wait for the disk already, or nothing does yet.
 TEST_F(FullJournal, TakesNoWishThatASuccessorWouldNotKnowOf) {
   for (const bool facts_wait : {false, true}) {
@@ -244,7 +266,6 @@ TEST_F(FullJournal, TakesNoWishThatASuccessorWouldNotKnowOf) {
     const auto submitted = coordinator_.Submit("r2", SampleJob(), TwoReplicas());
     const std::pair<const char*, absl::Status> answers[] = {
         {"Stop", coordinator_.StopJob(/*now=*/false)},
-        {"Stop now", coordinator_.StopJob(/*now=*/true)},
         {"Checkpoint", coordinator_.Checkpoint()},
         {"Submit", submitted.status()}};
     for (const auto& [call, answer] : answers) {

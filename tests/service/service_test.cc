@@ -1,12 +1,17 @@
 // A weftd that serves many jobs, with real agents, ranks and clients.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_replace.h"
+#include "launcher/job_file/job_yaml.h"
+#include "launcher/job_file/resolved_yaml.h"
 #include "process/rpc.h"
 #include "process/run_lock.h"
 #include "tests/service/service_bed.h"
@@ -38,6 +43,112 @@ TEST_F(ServiceBed, TrainsAJobOnTheHostsOfItsFleet) {
               testing::ElementsAre("QUEUED", "SUBMITTED", "PLANNED", "STARTING", "RUNNING",
                                    "DRAINING", "COMPLETED"));
   EXPECT_TRUE(Eventually(10, [&] { return Host().slots_used() == 0; }));
+}
+
+// The lines of a job's events.jsonl, each "revision event phase".
+std::vector<std::string> EventLines(const std::string& run_folder) {
+  std::vector<std::string> lines;
+  std::ifstream file(run_folder + "/events.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    EXPECT_EQ(json.at("job"), "job-1");
+    lines.push_back(std::to_string(json.at("revision").get<int64_t>()) + " " +
+                    json.at("event").get<std::string>() + " " + json.value("phase", ""));
+  }
+  return lines;
+}
+
+TEST_F(ServiceBed, WritesTheFilesOfARunAsARunOfItsOwnWould) {
+  StartHost(2);
+  const std::string job = Submit(Job("one", 2, 1500));
+  WaitForStep(job, 5);
+  const std::string resolved = folder() + "/one/resolved.yaml";
+  ASSERT_TRUE(Eventually(10, [&] { return std::filesystem::exists(resolved); }));
+  const auto read = ReadJobFile(resolved, {.sets = {}, .check_files = false});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->job.layout.dp, 2);
+  EXPECT_EQ(ReadRecord(read->tree).generation, 1);
+  KillWeftd();  // what it has written is not written again
+  WaitForPhase(job, "COMPLETED");
+  const std::vector<std::string> lines = EventLines(folder() + "/one");
+  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), lines.size());
+  std::vector<std::string> words;
+  for (const std::string& line : lines) words.push_back(line.substr(line.find(' ') + 1));
+  EXPECT_THAT(words, testing::IsSupersetOf({"phase SUBMITTED", "phase STARTING", "phase RUNNING",
+                                            "committed ", "phase COMPLETED"}));
+  EXPECT_EQ(words.back(), "phase COMPLETED");
+}
+
+TEST_F(ServiceBed, TrainsOnWhereFilesOfTheRunCannotBeWrittenAndSaysSo) {
+  StartHost(2);
+  const std::string run = folder() + "/one";
+  std::filesystem::create_directories(run + "/resolved.yaml.part");
+  std::filesystem::create_symlink("/dev/full", run + "/events.jsonl");
+  const std::string job = Submit(Job("one", 2, 300));
+  const v1::Job done = WaitForPhase(job, "COMPLETED");
+  EXPECT_EQ(done.step(), 300);
+  EXPECT_EQ(done.generation(), 1);
+  std::string told;
+  for (const v1::Event& each : Events(job)) {
+    if (each.has_not_written()) told += each.not_written().what() + "\n";
+  }
+  EXPECT_THAT(told, HasSubstr(run + "/events.jsonl: cannot append a line"));
+  EXPECT_THAT(told, HasSubstr("cannot create " + run + "/resolved.yaml.part"));
+}
+
+// Its journals are on a small disk of their own.
+class ServiceOnASmallDisk : public ServiceBed {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/weft-small-disk-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    disk_ = pattern;
+    is_mounted_ = mount("tmpfs", pattern, "tmpfs", 0, "size=8m") == 0;
+    if (!is_mounted_) GTEST_SKIP() << "a file system cannot be mounted here";
+    ServiceBed::SetUp();
+  }
+  void TearDown() override {
+    if (is_mounted_) ServiceBed::TearDown();
+    if (is_mounted_) {
+      EXPECT_EQ(umount2(disk_.c_str(), MNT_DETACH), 0);
+    }
+    rmdir(disk_.c_str());
+  }
+  std::vector<std::string> WeftdWords() const override {
+    return {WeftdPath(), "--socket=" + socket(), "--state=" + disk_ + "/state"};
+  }
+  std::string Filler() const { return disk_ + "/filler"; }
+  void Fill() {
+    std::ofstream filler(Filler(), std::ios::binary);
+    const std::string block(4096, 'x');
+    while (filler.write(block.data(), std::ssize(block)).flush()) {
+    }
+  }
+
+ private:
+  std::string disk_;
+  bool is_mounted_ = false;
+};
+
+TEST_F(ServiceOnASmallDisk, EndsAJobAtOnceThoughTheJournalsDiskIsFull) {
+  StartHost(2);
+  const std::string job = Submit(Job("one", 2, 20000));
+  WaitForStep(job, 5);
+  Fill();
+  const absl::Status save = Stop(job, v1::StopRequest::SAVE);  // this one waits for room
+  EXPECT_TRUE(absl::IsUnavailable(save)) << save;
+  const absl::Status now = Stop(job, v1::StopRequest::NOW);
+  EXPECT_TRUE(absl::IsUnavailable(now)) << "nobody is told OK of what is not durable: " << now;
+  EXPECT_TRUE(Eventually(10, [&] { return Processes("weft-worker ").empty(); }));
+  std::filesystem::remove(Filler());
+  EXPECT_TRUE(Eventually(10, [&] {  // until there is room questions are refused, too
+    grpc::ClientContext context;
+    v1::GetRequest request;
+    v1::Job reply;
+    request.set_job_id(job);
+    return control().Get(&context, request, &reply).ok();
+  }));
+  WaitForPhase(job, "CANCELLED");
 }
 
 TEST_F(ServiceBed, SharesAHostAmongJobsAndQueuesTheRestByPriority) {

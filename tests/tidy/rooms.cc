@@ -121,7 +121,7 @@ std::vector<Room> LauncherRooms() {
 std::vector<Room> SchedulerRooms() {
   return {
       {"launcher/slurm",
-       {"plan", "plan/spec", "plan/search", "data", "launcher/machine", "launcher/hosts",
+       {"plan", "plan/spec", "plan/search", "process", "data", "launcher/machine", "launcher/hosts",
         "launcher/run", "launcher/slurm"},
        {"absl core", "json"},
        {}},

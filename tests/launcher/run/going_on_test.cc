@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "plan/search/search.h"
+#include "process/run_files.h"
 #include "process/version.h"
 #include "tests/launcher/run/small_run.h"
 

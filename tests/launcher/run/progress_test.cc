@@ -150,27 +150,5 @@ TEST(Progress, ALostRankIsShownWithItsLastLinesOnce) {
             "[gen 2] RECOVERING: rank 3 (vm) killed by signal 9 (SIGKILL)\n");
 }
 
-TEST(Progress, EventsAreOneJsonObjectEachAndStepsAreNot) {
-  EXPECT_EQ(EventLine(Step(1, 2)), "");
-  proto::JobEvent not_saved;
-  not_saved.mutable_not_saved()->set_step(60);
-  not_saved.mutable_not_saved()->set_rank(1);
-  not_saved.mutable_not_saved()->set_reason("disk full");
-  not_saved.mutable_not_saved()->set_saved_step(50);
-  EXPECT_EQ(EventLine(not_saved),
-            "{\"unix_ms\":0,\"revision\":0,\"generation\":0,\"event\":\"not_saved\",\"step\":60,"
-            "\"rank\":1,\"reason\":\"disk full\",\"saved_step\":50}\n");
-  proto::JobEvent lost;
-  lost.set_revision(7);
-  lost.set_generation(2);
-  lost.set_unix_ms(1000);
-  lost.mutable_lost()->set_rank(3);
-  lost.mutable_lost()->set_host("vm");
-  lost.mutable_lost()->set_reason("killed \"by\"\nsignal 9 \xff");
-  EXPECT_EQ(EventLine(lost),
-            "{\"unix_ms\":1000,\"revision\":7,\"generation\":2,\"event\":\"rank_lost\",\"rank\":3,"
-            "\"host\":\"vm\",\"reason\":\"killed \\\"by\\\"\\nsignal 9 \xEF\xBF\xBD\"}\n");
-}
-
 }  // namespace
 }  // namespace weft

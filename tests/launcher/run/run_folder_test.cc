@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "process/run_files.h"
 #include "process/version.h"
 #include "tests/launcher/run/small_run.h"
 

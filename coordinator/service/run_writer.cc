@@ -1,0 +1,92 @@
+#include "coordinator/service/run_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "process/run_files.h"
+#include "proto/run_text.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kFilesWatch = 2;  // the writer's stream of a Driver's events
+constexpr int64_t kTryEveryMs = 1000;
+constexpr int64_t kMaxWaitingBytes = int64_t{64} << 20;
+
+}  // namespace
+
+struct RunWriter::Writing {
+  Run run;
+  std::unique_ptr<RunFiles> files;
+  proto::JobStatus stands;
+};
+
+RunWriter::RunWriter() : queue_(kMaxWaitingBytes), thread_([this] { Loop(); }) {}
+
+RunWriter::~RunWriter() {
+  Close();
+}
+
+void RunWriter::Close() {
+  queue_.Close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void RunWriter::Loop() {
+  while (queue_.Wait(kTryEveryMs)) {
+    for (const TaskQueue::Task& task : queue_.Take()) task();
+    for (const std::shared_ptr<Writing>& each : writing_) each->files->TryAgain();
+  }
+  writing_.clear();
+}
+
+void RunWriter::Begin(Run run) {
+  const auto writing = std::make_shared<Writing>();
+  writing->run = std::move(run);
+  const auto begin = [this, writing] {
+    const Run& begun = writing->run;
+    const std::string folder = begun.request.run_folder();
+    const int64_t after = RevisionIn(LastEventLine(folder), begun.job_id, begun.allocation);
+    writing->files = std::make_unique<RunFiles>(folder, begun.warn);
+    writing_.insert(writing);
+    Watch(writing, after);
+    writing->run.driver.reset();
+  };
+  queue_.Post(begin, 0, TaskQueue::Room::kAlways);
+}
+
+void RunWriter::Watch(const std::shared_ptr<Writing>& writing, int64_t after_revision) {
+  proto::WatchRequest request;
+  request.set_after_revision(after_revision);
+  WatcherPort port;
+  port.stands = [this, writing](const proto::JobStatus& status) {
+    queue_.Post([writing, status] { writing->stands = status; }, 0, TaskQueue::Room::kAlways);
+  };
+  port.send = [this, writing](const std::vector<proto::JobEvent>& events) {
+    if (std::all_of(events.begin(), events.end(), [](const auto& each) { return each.has_step(); }))
+      return;
+    const auto take = [writing, events] {
+      for (const proto::JobEvent& each : events) Take(*writing, each);
+    };
+    queue_.Post(take, 0, TaskQueue::Room::kAlways);
+  };
+  port.close = [this, writing](const absl::Status&) {
+    const auto finish = [this, writing] {
+      writing->files.reset();
+      writing_.erase(writing);
+      writing->run.done();
+    };
+    queue_.Post(finish, 0, TaskQueue::Room::kAlways);
+  };
+  writing->run.driver->Watch(kFilesWatch, std::move(request), std::move(port));
+}
+
+void RunWriter::Take(Writing& writing, const proto::JobEvent& event) {
+  writing.files->WriteEvent(EventLine(event, writing.run.job_id, writing.run.allocation));
+  if (!event.has_phase() || event.phase().phase() != "STARTING") return;
+  const absl::StatusOr<std::string> text =
+      ResolvedText(writing.run.request, writing.stands, writing.run.version);
+  if (text.ok()) writing.files->WriteResolved(*text).IgnoreError();
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// RunWriter writes the files of the runs of placed jobs (process/run_files.h) as `weft run` does
+// for its own, on a thread of its own: a disk that hangs keeps neither a job nor the fleet from
+// going on. It watches each job's Driver from where the folder's events.jsonl ends. Thread-safe.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "coordinator/driver.h"
+#include "coordinator/task_queue.h"
+#include "proto/control.pb.h"
+
+namespace weft {
+
+class RunWriter final {
+ public:
+  struct Run {
+    std::string job_id;
+    int64_t allocation = 0;
+    proto::SubmitJobRequest request;  // as the Driver was told
+    std::string version;              // of this build
+    std::shared_ptr<Driver> driver;
+    std::function<void(const std::string& what)> warn;  // what cannot be written
+    std::function<void()> done;  // the Driver has told all, and it is written as far as it can be
+  };
+
+  RunWriter();
+  ~RunWriter();
+  // Writes what has come and ends the thread. REQUIRES: all Drivers are closed.
+  void Close();
+  // `warn` and `done` are called on the writer's thread.
+  void Begin(Run run);
+
+ private:
+  struct Writing;
+  void Loop();
+  void Watch(const std::shared_ptr<Writing>& writing, int64_t after_revision);
+  static void Take(Writing& writing, const proto::JobEvent& event);
+
+  TaskQueue queue_;
+  std::set<std::shared_ptr<Writing>> writing_;  // of the thread
+  std::thread thread_;
+};
+
+}  // namespace weft

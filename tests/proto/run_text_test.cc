@@ -1,0 +1,51 @@
+#include "proto/run_text.h"
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+TEST(RunText, EventsAreOneJsonObjectEachAndStepsAreNot) {
+  proto::JobEvent step;
+  step.mutable_step()->set_step(1);
+  EXPECT_EQ(EventLine(step), "");
+  proto::JobEvent not_saved;
+  not_saved.mutable_not_saved()->set_step(60);
+  not_saved.mutable_not_saved()->set_rank(1);
+  not_saved.mutable_not_saved()->set_reason("disk full");
+  not_saved.mutable_not_saved()->set_saved_step(50);
+  EXPECT_EQ(EventLine(not_saved),
+            "{\"unix_ms\":0,\"revision\":0,\"generation\":0,\"event\":\"not_saved\",\"step\":60,"
+            "\"rank\":1,\"reason\":\"disk full\",\"saved_step\":50}\n");
+  proto::JobEvent lost;
+  lost.set_revision(7);
+  lost.set_generation(2);
+  lost.set_unix_ms(1000);
+  lost.mutable_lost()->set_rank(3);
+  lost.mutable_lost()->set_host("vm");
+  lost.mutable_lost()->set_reason("killed \"by\"\nsignal 9 \xff");
+  EXPECT_EQ(EventLine(lost),
+            "{\"unix_ms\":1000,\"revision\":7,\"generation\":2,\"event\":\"rank_lost\",\"rank\":3,"
+            "\"host\":\"vm\",\"reason\":\"killed \\\"by\\\"\\nsignal 9 \xEF\xBF\xBD\"}\n");
+}
+
+TEST(RunText, LinesOfAServedJobSayWhereToGoOn) {
+  proto::JobEvent event;
+  event.set_revision(7);
+  event.mutable_phase()->set_phase("RUNNING");
+  const std::string line = EventLine(event, "job-3", 2);
+  EXPECT_EQ(line,
+            "{\"unix_ms\":0,\"revision\":7,\"generation\":0,\"job\":\"job-3\",\"allocation\":2,"
+            "\"event\":\"phase\",\"phase\":\"RUNNING\",\"reason\":\"\"}\n");
+  EXPECT_EQ(RevisionIn(line, "job-3", 2), 7);
+  EXPECT_EQ(RevisionIn(line, "job-3", 1), 0) << "another allocation counts anew";
+  EXPECT_EQ(RevisionIn(line, "job-4", 2), 0);
+  for (const char* other :
+       {"", "{", "[]", "7", "{\"job\":3}", "{\"job\":\"job-3\",\"allocation\":2}"}) {
+    EXPECT_EQ(RevisionIn(other, "job-3", 2), 0) << other;
+  }
+  EXPECT_EQ(RevisionIn(EventLine(event), "job-3", 2), 0);
+}
+
+}  // namespace
+}  // namespace weft
