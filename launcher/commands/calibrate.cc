@@ -100,9 +100,10 @@ absl::StatusOr<Cluster> Measure(const CalibrateArguments& arguments, const std::
 }
 
 // The profile that was named, instead of what is measured.
-absl::StatusOr<Cluster> NamedProfile(const std::string& path) {
+absl::StatusOr<Cluster> NamedProfile(const std::string& name) {
   Issues issues;
-  Cluster cluster = ReadCluster(Value::Scalar(path, {"--profile", 0, 1}), {}, ".", &issues);
+  Cluster cluster =
+      ReadCluster(Value::Scalar(name, {"--profile", 0, 1}), ClusterFolders("."), ".", &issues);
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
   return cluster;
 }
@@ -282,7 +283,8 @@ void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code) {
   calibrate->add_option("--seconds", arguments->seconds, "how long to measure one worker")
       ->check(NumberWithin(0.5, 45));
   CLI::Option* profile = calibrate->add_option(
-      "--profile", arguments->profile, "add links to this profile; this machine is not measured");
+      "--profile", arguments->profile,
+      "add links to this profile, a file or a name; this machine is not measured");
   CLI::Option* links = calibrate->add_option("--links", arguments->links,
                                              "links.json of a run with comm.measure_seconds");
   AddHostNames(*calibrate, &arguments->hosts);

@@ -76,4 +76,15 @@ Cluster ReadCluster(const Value& profile, const std::vector<std::string>& folder
   return ReadClusterMap(*tree, issues);
 }
 
+std::vector<std::string> ClusterFolders(const std::string& job_folder) {
+  std::vector<std::string> folders;
+  folders.push_back(AbsolutePath("../clusters", job_folder));
+  folders.emplace_back(WEFT_CONFIGS_DIR "/clusters");
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error)
+    folders.push_back(AbsolutePath("../share/weft/clusters", self.parent_path().string()));
+  return folders;
+}
+
 }  // namespace weft

@@ -14,4 +14,8 @@ namespace weft {
 Cluster ReadCluster(const Value& profile, const std::vector<std::string>& folders,
                     const std::string& job_folder, Issues* issues);
 
+// Returns where bare names of profiles are looked for, best first: beside the job's folder, then
+// what weft ships.
+std::vector<std::string> ClusterFolders(const std::string& job_folder);
+
 }  // namespace weft

@@ -1,7 +1,6 @@
 #include "launcher/job_file/job_reader.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -19,18 +18,6 @@
 
 namespace weft {
 namespace {
-
-// Returns where bare names of cluster profiles are looked for, best first.
-std::vector<std::string> ClusterFolders(const std::string& job_folder) {
-  std::vector<std::string> folders;
-  folders.push_back(AbsolutePath("../clusters", job_folder));
-  folders.emplace_back(WEFT_CONFIGS_DIR "/clusters");
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error)
-    folders.push_back(AbsolutePath("../share/weft/clusters", self.parent_path().string()));
-  return folders;
-}
 
 // Settles what only this machine knows: files, folders, profiles.
 class JobReader {

@@ -78,6 +78,13 @@ TEST(Calibrate, AddsLinksBetweenHostsToAProfileThatIsThere) {
   EXPECT_EQ(cluster.nics_per_node, 1);
   EXPECT_GT(cluster.inter_node.bytes_per_s, 1e9) << "four workers shared it";
   EXPECT_EQ(cluster.collectives.back().nodes, 2);
+  const Ran named =
+      RunWeft(folder, "calibrate --output named.yaml --links links.json --profile cpu");
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  Cluster by_name =
+      ReadCluster(Value::Scalar("named.yaml", {"test", 0, 1}), {}, folder.path(), &issues);
+  by_name.name = cluster.name;
+  EXPECT_EQ(by_name, cluster) << "the name finds the shipped file";
   for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
            {"--links gpus.json " + profile, "gpus.json: is of backend cuda, the profile of cpu"},
            {"--links missing.json", "--links: missing.json: "},
@@ -86,7 +93,8 @@ TEST(Calibrate, AddsLinksBetweenHostsToAProfileThatIsThere) {
            {"--nics 2", "--nics: is for links between hosts"},
            {"--hosts one", "--hosts: one host has no links to others; name two or more"},
            {"--links links.json --hosts a,b", "--links excludes --hosts"},
-           {"--links links.json --profile none.yaml", "none.yaml"}}) {
+           {"--links links.json --profile none.yaml", "none.yaml"},
+           {"--links links.json --profile h100x9", "h100x8"}}) {
     const Ran refused = RunWeft(folder, "calibrate --output other.yaml " + arguments);
     EXPECT_EQ(refused.exit_code, 2) << arguments;
     EXPECT_THAT(refused.err, HasSubstr(words));
