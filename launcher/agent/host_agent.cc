@@ -115,7 +115,16 @@ void Record(const RankExited& fact, HostAgent& agent) {
   if (!clean) end.last_lines = fact.last_lines;
   agent.failed = agent.failed || !clean;
   if (agent.failed && agent.phase == GroupPhase::kStopping) agent.phase = GroupPhase::kKilling;
-  Tell(agent, std::move(end), /*in_doubt=*/false);
+  // Open MPI writes to a peer that is gone: whoever that is has ended first.
+  const bool in_doubt = agent.kind != GroupKind::kForked && end.signal == SIGPIPE;
+  if (in_doubt) {
+    end.message = absl::StrCat("rank ", end.rank, " wrote to a connection that another had closed ",
+                               "(SIGPIPE), and nobody tells of that one");
+    end.rank = -1;
+    end.signal = 0;
+    end.is_elsewhere = true;
+  }
+  Tell(agent, std::move(end), in_doubt);
 }
 
 // The rank that was lost may be one of this host's, whose end is told later than this.

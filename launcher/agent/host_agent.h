@@ -41,7 +41,7 @@ struct RankEnd {
   std::string message;        // beyond the numbers; may be empty
   std::string last_lines;     // of its output
   bool in_doubt = false;      // it may come from another host, which is silent
-  bool is_elsewhere = false;  // no end: mpirun ends its ranks here, for a reason it does not say
+  bool is_elsewhere = false;  // of who has ended somewhere, this host does not know more
   int64_t seen_ms_ago = 0;    // where it is in doubt
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };

@@ -188,6 +188,23 @@ TEST(HostAgent, WaitsForABetterCauseWhereMpirunEndsRanks) {
   EXPECT_EQ(later.phase, GroupPhase::kNone);
 }
 
+// A rank of another host that was killed has closed its connections, which Open MPI writes to.
+TEST(HostAgent, BlamesNoRankThatWroteToAPeerThatIsGone) {
+  const HostAgent doubts =
+      Play({}, {LaunchOrdered{1, 3, kGuest, true}, GroupStarted{1}, DaemonOrdered{1, {}},
+                DaemonStarted{1}, RankExited{1, 2, SIGPIPE, "words"}, TimePassed{5000}});
+  EXPECT_THAT(doubts.reports, IsEmpty());
+  const HostAgent told = Apply(doubts, TimePassed{5000 + kDoubtMs});
+  ASSERT_EQ(told.reports.size(), 1u);
+  const RankEnd& end = std::get<RankEnd>(told.reports[0].what);
+  EXPECT_EQ(end.rank, -1);
+  EXPECT_TRUE(end.is_elsewhere);
+  EXPECT_THAT(end.message, HasSubstr("rank 2 wrote to a connection"));
+  const HostAgent killed = Apply(doubts, RankExited{1, 1, SIGKILL, ""});
+  ASSERT_EQ(killed.reports.size(), 1u) << "that one is known";
+  EXPECT_EQ(std::get<RankEnd>(killed.reports[0].what).rank, 1);
+}
+
 TEST(HostAgent, TellsACertainCauseAtOnceAndInPlaceOfADoubtfulOne) {
   const HostAgent doubts =
       Play({}, {LaunchOrdered{1, 3, kMpirun, true}, GroupStarted{1}, StarterEnds{1}});
