@@ -40,7 +40,7 @@ TEST(EventsOf, ASlowRankIsOneOfItsOwnBesideThePhase) {
 }
 
 TEST(EventsOf, ThatNoRankIsSlowAnyMoreIsOneToo) {
-  const auto events = EventsOfSlowness({.generation = 3, .rank = -1, .since_step = 90});
+  const auto events = EventsOfSlowness({3, -1, "", 0, 0, 90});
   ASSERT_EQ(events.size(), 2u);
   ASSERT_TRUE(events[0].has_rank_slow());
   EXPECT_EQ(events[0].rank_slow().rank(), -1);
