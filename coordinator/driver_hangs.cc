@@ -82,7 +82,8 @@ void Driver::LookForSlowRank() {
                         .rank = slow->rank,
                         .host = slow->host,
                         .share_percent = static_cast<int>(100 * slow->share),
-                        .times_tenths = static_cast<int>(std::min(10 * slow->times, 10000.0))});
+                        .times_tenths = static_cast<int>(std::min(10 * slow->times, 10000.0)),
+                        .since_step = slow->since_step});
     }
   }
   const int64_t since_ms = std::max(look_.asked_ms, clocks_.generation_since_ms);

@@ -302,6 +302,7 @@ struct RankSlow {
   std::string host;
   int share_percent = 0;  // of its step, in which it computes
   int times_tenths = 0;   // of what its peers take, in tenths
+  int64_t since_step = 0;
   friend bool operator==(const RankSlow&, const RankSlow&) = default;
 };
 // The host has processes of the generation that cannot be killed: it gets no lease any more.

@@ -195,6 +195,16 @@ proto::RankLost LostMessage(const Job& job) {
   return lost;
 }
 
+proto::SlowRank SlowMessage(const RankSlow& fact) {
+  proto::SlowRank slow;
+  slow.set_rank(fact.rank);
+  slow.set_host(fact.host);
+  slow.set_share(fact.share_percent / 100.0);
+  slow.set_times(fact.times_tenths / 10.0);
+  slow.set_since_step(fact.since_step);
+  return slow;
+}
+
 }  // namespace
 
 std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
@@ -222,6 +232,9 @@ std::vector<proto::JobEvent> EventsOf(const Watched& before, const Job& after,
     for (const proto::HostChecked& each : CheckedEvents(*checked, after)) {
       *add().mutable_host_checked() = each;
     }
+  }
+  if (const auto* slow = std::get_if<RankSlow>(&stored.event)) {
+    *add().mutable_rank_slow() = SlowMessage(*slow);
   }
   const EndedSave& save = after.generation.ended_save;
   const bool is_new = after.generation.number == before.generation && save.number > before.save;

@@ -279,6 +279,7 @@ void Fill(const RankSlow& fact, proto::Record& record) {
   record.mutable_rank_slow()->set_host(fact.host);
   record.mutable_rank_slow()->set_share_percent(fact.share_percent);
   record.mutable_rank_slow()->set_times_tenths(fact.times_tenths);
+  record.mutable_rank_slow()->set_since_step(fact.since_step);
 }
 
 void Fill(const Hung& fact, proto::Record& record) {
@@ -306,6 +307,15 @@ Hung Read(const proto::Hung& message, int64_t generation, int rank) {
                    .waiting = message.waiting(),
                    .age_ms = message.age_ms(),
                    .stacks = {message.stacks().begin(), message.stacks().end()}}};
+}
+
+RankSlow Read(const proto::RankSlow& message, int64_t generation, int rank) {
+  return {.generation = generation,
+          .rank = rank,
+          .host = message.host(),
+          .share_percent = message.share_percent(),
+          .times_tenths = message.times_tenths(),
+          .since_step = message.since_step()};
 }
 
 void Fill(const HostsAwaited& fact, proto::Record& record) {
@@ -345,8 +355,7 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
       return HostLost{record.generation(), record.host_lost().machine(),
                       record.host_lost().reason()};
     case proto::Record::kRankSlow:
-      return RankSlow{record.generation(), record.rank(), record.rank_slow().host(),
-                      record.rank_slow().share_percent(), record.rank_slow().times_tenths()};
+      return Read(record.rank_slow(), record.generation(), record.rank());
     case proto::Record::kHostFenced:
       return HostFenced{record.generation(), record.host_fenced().machine(),
                         record.host_fenced().reason()};
@@ -377,8 +386,7 @@ std::optional<Event> ReadVerdict(const proto::Record& record) {
     case proto::Record::kHung:
       return Event(Read(record.hung(), generation, rank));
     case proto::Record::kRankSlow:
-      return Event(RankSlow{generation, rank, record.rank_slow().host(),
-                            record.rank_slow().share_percent(), record.rank_slow().times_tenths()});
+      return Event(Read(record.rank_slow(), generation, rank));
     default:
       return std::nullopt;
   }

@@ -61,6 +61,16 @@ void SlowWatch::Begin(int64_t now_ms, absl::Span<const RankSeen> ranks) {
   for (const RankSeen& seen : ranks) begun_[seen.rank] = {seen.page.step, seen.page.busy_ms};
 }
 
+// A window without a slow rank is that of all ranks: the one that is furthest behind counts.
+int64_t SlowWatch::BegunStep(int rank) const {
+  const auto found = begun_.find(rank);
+  if (found != begun_.end()) return found->second.step;
+  const auto least = std::min_element(
+      begun_.begin(), begun_.end(),
+      [](const auto& one, const auto& other) { return one.second.step < other.second.step; });
+  return least == begun_.end() ? 0 : least->second.step;
+}
+
 std::optional<SlowRank> SlowWatch::Look(int64_t now_ms, absl::Span<const RankSeen> ranks) {
   std::vector<Pace> paces;
   for (const RankSeen& seen : ranks) {
@@ -78,11 +88,16 @@ std::optional<SlowRank> SlowWatch::Look(int64_t now_ms, absl::Span<const RankSee
       paces.begin(), paces.end(), [](const Pace& pace) { return pace.steps >= kSlowWindowSteps; });
   if (now_ms - begun_ms_ < kSlowWindowMs || !is_whole) return std::nullopt;
   SlowRank slowest = Slowest(paces, static_cast<double>(now_ms - begun_ms_));
+  if (windows_ == 0 || slowest.rank != candidate_) {
+    windows_ = 0;
+    since_step_ = BegunStep(slowest.rank);
+  }
   Begin(now_ms, ranks);
-  windows_ = slowest.rank == candidate_ ? windows_ + 1 : 1;
+  ++windows_;
   candidate_ = slowest.rank;
   if (windows_ < kSlowWindows || candidate_ == named_) return std::nullopt;
   named_ = candidate_;
+  slowest.since_step = since_step_;
   return slowest;
 }
 

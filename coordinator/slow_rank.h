@@ -17,8 +17,9 @@ namespace weft {
 struct SlowRank {
   int rank = -1;  // -1: none is slow
   std::string host;
-  double share = 0;  // of its step, in which it computes
-  double times = 0;  // as long as the median of its peers
+  double share = 0;        // of its step, in which it computes
+  double times = 0;        // as long as the median of its peers
+  int64_t since_step = 0;  // at which the first window with this verdict began
 };
 
 class SlowWatch {
@@ -35,11 +36,13 @@ class SlowWatch {
     int64_t busy_ms = 0;
   };
   void Begin(int64_t now_ms, absl::Span<const RankSeen> ranks);
+  int64_t BegunStep(int rank) const;
 
   int64_t begun_ms_ = 0;
   std::map<int, Mark> begun_;  // by rank
   int candidate_ = -1;
-  int windows_ = 0;  // in a row with the same candidate
+  int windows_ = 0;         // in a row with the same candidate
+  int64_t since_step_ = 0;  // of the first of them
   int named_ = -1;
 };
 

@@ -40,6 +40,9 @@ std::string EventLine(const proto::JobEvent& event, const std::string& job_id, i
     case proto::JobEvent::kLost:
       AddLoss(event.lost(), json);
       break;
+    case proto::JobEvent::kRankSlow:
+      AddSlow(event.rank_slow(), json);
+      break;
     default:
       return "";
   }

@@ -230,6 +230,9 @@ std::optional<v1::Event> EventMessage(const proto::JobEvent& event) {
     case proto::JobEvent::kNotWritten:
       *message.mutable_not_written() = SameFields<v1::NotWritten>(event.not_written());
       return message;
+    case proto::JobEvent::kRankSlow:
+      *message.mutable_rank_slow() = SameFields<v1::SlowRank>(event.rank_slow());
+      return message;
     case proto::JobEvent::EVENT_NOT_SET:
       return std::nullopt;
   }

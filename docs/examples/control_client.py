@@ -93,6 +93,8 @@ def text_of(event):
         return f"rank {event.lost.rank} on {event.lost.host}: {event.lost.reason}"
     if kind == "not_saved":
         return f"step {event.not_saved.step} is not saved: {event.not_saved.reason}"
+    if kind == "rank_slow" and event.rank_slow.rank >= 0:
+        return f"rank {event.rank_slow.rank} on {event.rank_slow.host} is slow"
     return ""
 
 

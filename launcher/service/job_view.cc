@@ -83,6 +83,14 @@ std::string LostText(const v1::RankLost& lost) {
   return text;
 }
 
+// How slow it is has been said by the phase's reason.
+std::string SlowText(const v1::SlowRank& slow) {
+  const std::string since =
+      slow.since_step() > 0 ? absl::StrCat(" since step ", slow.since_step()) : "";
+  if (slow.rank() < 0) return absl::StrCat("no rank is slow", since);
+  return absl::StrCat("slow", since, ": rank ", slow.rank(), " on ", slow.host());
+}
+
 std::string WhatText(const v1::Event& event) {
   switch (event.event_case()) {
     case v1::Event::kPhase:
@@ -122,6 +130,8 @@ std::string WhatText(const v1::Event& event) {
       return absl::StrCat("host ", event.host().host().host(), ": ", event.host().what());
     case v1::Event::kNotWritten:
       return absl::StrCat("not written: ", event.not_written().what());
+    case v1::Event::kRankSlow:
+      return SlowText(event.rank_slow());
     case v1::Event::EVENT_NOT_SET:
       return "something that this weft does not know yet; update it";
   }

@@ -234,6 +234,7 @@ TEST(ControlMessages, HaveTheFieldsOfThoseThatTheyAreMadeOf) {
   ExpectSameFields(proto::Committed::descriptor(), v1::Committed::descriptor());
   ExpectSameFields(proto::RankLost::descriptor(), v1::RankLost::descriptor());
   ExpectSameFields(proto::NotSaved::descriptor(), v1::NotSaved::descriptor());
+  ExpectSameFields(proto::SlowRank::descriptor(), v1::SlowRank::descriptor());
   ExpectSameFields(proto::HostChecked::descriptor(), v1::HostChecked::descriptor());
   ExpectSameFields(proto::RunIdentity::descriptor(), v1::Submission::Run::descriptor());
 }

@@ -88,7 +88,7 @@ std::vector<Event> EveryFact() {
                         "rank 0",
                         31000,
                         {"/run/logs/stacks-h2.txt"}}},
-          RankSlow{3, 1, "h2", 92, 31},
+          RankSlow{3, 1, "h2", 92, 31, 40},
           HostFenced{3, "machine-1", "processes there cannot be ended"}};
 }
 

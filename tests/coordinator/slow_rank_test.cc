@@ -45,6 +45,7 @@ TEST(SlowWatch, NamesARankAfterThreeWindowsWithItsShareAndOnce) {
   EXPECT_EQ(slow->host, "h1");
   EXPECT_NEAR(slow->share, 0.9, 1e-9);
   EXPECT_NEAR(slow->times, 3, 1e-9);
+  EXPECT_EQ(slow->since_step, 0) << "it has been so from the first window on";
   EXPECT_FALSE(ranks.After(5000, busy_ms).has_value()) << "it is said once";
 }
 
@@ -65,6 +66,7 @@ TEST(SlowWatch, SaysWhenNoneIsSlowAnyMore) {
   const std::optional<SlowRank> slow = ranks.After(5000, {40, 41, 10, 11});
   ASSERT_TRUE(slow.has_value());
   EXPECT_EQ(slow->rank, -1);
+  EXPECT_EQ(slow->since_step, 200);
 }
 
 TEST(SlowWatch, ComparesNoStageWithAnotherOne) {

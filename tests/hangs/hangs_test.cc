@@ -256,6 +256,11 @@ TEST(Hangs, AreNotSeenInARankThatIsOnlySlowWhichIsNamed) {
   EXPECT_THAT(line, HasSubstr(" is slow: it computes for "));
   const std::unique_ptr<Child> status = run.Weft({"status", run.run_folder()});
   EXPECT_THAT(TinyRun::Finish(*status, 30).out, HasSubstr(" is slow: it computes for "));
+  const std::unique_ptr<Child> why = run.Weft({"why-stopped", run.run_folder()});
+  const std::string said = TinyRun::Finish(*why, 30).out;
+  EXPECT_THAT(said, HasSubstr("no generation was ended by a failure\na rank "));
+  EXPECT_THAT(said, HasSubstr(" slow, generation 1\n  rank        2\n  host        "));
+  EXPECT_THAT(said, HasSubstr("\n  since       step "));
   EXPECT_FALSE(VerdictOf(run).has_value());
   EXPECT_EQ(run.Metrics().back().generation, 1);
 }

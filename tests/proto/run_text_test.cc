@@ -29,6 +29,24 @@ TEST(RunText, EventsAreOneJsonObjectEachAndStepsAreNot) {
             "\"host\":\"vm\",\"reason\":\"killed \\\"by\\\"\\nsignal 9 \xEF\xBF\xBD\"}\n");
 }
 
+TEST(RunText, ASlowRankIsToldAndThatNoneIsAnyMore) {
+  proto::JobEvent slow;
+  slow.mutable_rank_slow()->set_rank(0);
+  slow.mutable_rank_slow()->set_host("h0");
+  slow.mutable_rank_slow()->set_share(92 / 100.0);
+  slow.mutable_rank_slow()->set_times(31 / 10.0);
+  slow.mutable_rank_slow()->set_since_step(40);
+  EXPECT_EQ(EventLine(slow),
+            "{\"unix_ms\":0,\"revision\":0,\"generation\":0,\"event\":\"rank_slow\",\"rank\":0,"
+            "\"host\":\"h0\",\"share\":0.92,\"times\":3.1,\"since_step\":40}\n");
+  proto::JobEvent none;
+  none.mutable_rank_slow()->set_rank(-1);
+  none.mutable_rank_slow()->set_since_step(90);
+  EXPECT_EQ(EventLine(none),
+            "{\"unix_ms\":0,\"revision\":0,\"generation\":0,\"event\":\"no_rank_slow\","
+            "\"since_step\":90}\n");
+}
+
 TEST(RunText, LinesOfAServedJobSayWhereToGoOn) {
   proto::JobEvent event;
   event.set_revision(7);

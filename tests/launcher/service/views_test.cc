@@ -82,7 +82,7 @@ TEST(Harmless, EveryViewGoesThroughIt) {
 
 TEST(Harmless, EveryEventGoesThroughIt) {
   const std::string evil = EvilJob().name();
-  std::vector<v1::Event> events(7);
+  std::vector<v1::Event> events(8);
   events[0].mutable_phase()->set_phase(evil);
   events[0].mutable_phase()->set_reason(evil);
   events[1].mutable_step()->set_step(3);
@@ -93,6 +93,7 @@ TEST(Harmless, EveryEventGoesThroughIt) {
   events[5].mutable_host_checked()->set_host(evil);
   events[6].mutable_host()->mutable_host()->set_host(evil);
   events[6].mutable_host()->set_what(evil);
+  events[7].mutable_rank_slow()->set_host(evil);
   events.emplace_back();  // one that this version does not know
   for (v1::Event& event : events) {
     event.set_job_id(evil);
