@@ -1,11 +1,13 @@
 #include "process/line_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,10 +23,19 @@ bool EndsAmidALine(int file) {
   return size > 0 && pread(file, &last, 1, size - 1) == 1 && last != '\n';
 }
 
+// The owner of a folder may put a link there at any time, or a pipe that nobody reads.
+int FlagsIn(const std::filesystem::path& folder) {
+  struct stat owner = {};
+  const bool is_own =
+      stat(folder.empty() ? "." : folder.c_str(), &owner) == 0 && owner.st_uid == geteuid();
+  return O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (is_own ? 0 : O_NOFOLLOW | O_NONBLOCK);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LineFile>> LineFile::Open(const std::string& path) {
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int flags = FlagsIn(std::filesystem::path(path).parent_path());
+  const int file = open(path.c_str(), flags, 0644);
   if (file < 0) {
     return absl::UnavailableError(
         absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));

@@ -14,7 +14,8 @@ namespace weft {
 class LineFile {
  public:
   // Opens for appending; lines that are there stay, and half of one, which a crash has left, is
-  // ended. Unavailable if it cannot be opened.
+  // ended. Unavailable if it cannot be opened, or is a link in a folder of another user, who would
+  // choose what this one writes to.
   static absl::StatusOr<std::unique_ptr<LineFile>> Open(const std::string& path);
   ~LineFile();
   LineFile(const LineFile&) = delete;

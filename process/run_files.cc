@@ -66,7 +66,7 @@ void RunFiles::TryAgain() {
 }
 
 std::string LastEventLine(const std::string& run_folder) {
-  const int file = open(EventsPath(run_folder).c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(EventsPath(run_folder).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return "";
   const off_t size = lseek(file, 0, SEEK_END);
   const off_t from = size > kMaxLineBytes ? size - kMaxLineBytes : 0;
@@ -83,9 +83,9 @@ std::string LastEventLine(const std::string& run_folder) {
 
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string part = path + ".part";
-  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  unlink(part.c_str());  // one that was left over may have another mode, or be a link elsewhere
+  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return Failed("create", part);
-  fchmod(fd, 0600);  // one that was left over may have had another mode
   GiveToOwnerOf(std::filesystem::path(path).parent_path(), fd);
   const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool durable = written && fsync(fd) == 0;

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "process/run_files.h"
 
 namespace weft {
 namespace {
@@ -56,6 +60,43 @@ TEST_F(LineFileTest, ThatCannotBeOpenedIsNamed) {
   const auto lines = LineFile::Open("/proc/nowhere/lines.jsonl");
   ASSERT_FALSE(lines.ok());
   EXPECT_NE(lines.status().message().find("/proc/nowhere/lines.jsonl"), absl::string_view::npos);
+}
+
+// Root alone may make a folder another user's.
+TEST(LineFileOfAnotherUser, IsNoLinkAndNoPipeThatHoldsItUp) {
+  if (geteuid() != 0) GTEST_SKIP() << "not root";
+  const std::string folder = std::filesystem::path(testing::TempDir()) / "of-another-user";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string target = std::filesystem::path(testing::TempDir()) / "target.jsonl";
+  std::ofstream(target) << "{}\n";
+  std::filesystem::create_symlink(target, folder + "/lines.jsonl");
+  EXPECT_TRUE(LineFile::Open(folder + "/lines.jsonl").ok()) << "in a folder of one's own";
+  ASSERT_EQ(chown(folder.c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(LineFile::Open(folder + "/lines.jsonl").ok());
+  EXPECT_TRUE(LineFile::Open(folder + "/others.jsonl").ok());
+  ASSERT_EQ(mkfifo((folder + "/pipe.jsonl").c_str(), 0600), 0);
+  const auto pipe = LineFile::Open(folder + "/pipe.jsonl");
+  ASSERT_TRUE(pipe.ok()) << pipe.status();
+  for (int i = 0; i < 20; ++i) (*pipe)->Append(std::string(10000, 'x')).IgnoreError();
+  EXPECT_FALSE((*pipe)->Flush().ok()) << "nobody reads it";
+  std::filesystem::remove_all(folder);
+  std::filesystem::remove(target);
+}
+
+TEST(WholeFile, IsWrittenBesideALinkInItsWay) {
+  const std::string folder = std::filesystem::path(testing::TempDir()) / "whole";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/target") << "stays";
+  std::filesystem::create_symlink(folder + "/target", folder + "/resolved.yaml.part");
+  EXPECT_TRUE(WriteWhole(folder + "/resolved.yaml", "text").ok());
+  EXPECT_EQ(TextOf(folder + "/target"), "stays");
+  EXPECT_EQ(TextOf(folder + "/resolved.yaml"), "text");
+  EXPECT_EQ(LastEventLine(folder), "");
+  std::ofstream(folder + "/events.jsonl") << "one\ntwo\nhal";
+  EXPECT_EQ(LastEventLine(folder), "two");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
