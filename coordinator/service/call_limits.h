@@ -16,6 +16,7 @@ namespace weft {
 struct CallLimitOptions {
   int calls_per_s = 1000;  // of one caller, and twice as many at once; 0: no limit
   int streams = 400;       // Watch and Logs, of one caller
+  int connections = 500;   // to the socket, of one user
   int plans = 1;           // of one caller
   int plans_of_all = 4;    // each takes a core for up to seconds
 };

@@ -16,7 +16,9 @@
 #include "coordinator/agent_door.h"
 #include "coordinator/service/control_door.h"
 #include "coordinator/service/offer_door.h"
+#include "coordinator/service/open_connections.h"
 #include "plan/errors.h"
+#include "process/clock.h"
 #include "process/listener.h"
 #include "process/log.h"
 #include "process/rpc.h"
@@ -77,13 +79,24 @@ class UserServer {
 
 struct FleetService::Doors {
   Doors(FleetServiceOptions given, FleetDriver& served)
-      : options(std::move(given)), fleet(served), limits(options.limits) {}
+      : options(std::move(given)),
+        fleet(served),
+        limits(options.limits),
+        connections(static_cast<size_t>(options.limits.connections)) {}
 
   bool Admits(int64_t uid) const { return SocketCaller(uid, options.roles).has_value(); }
   // Called on the listener's thread alone.
   void Take(int connection, int64_t uid) {
     const std::optional<Caller> caller = SocketCaller(uid, options.roles);
     if (!caller) {
+      close(connection);
+      return;
+    }
+    if (!connections.Take(uid, connection)) {
+      if (connections.IsNews(uid, BootTimeMs())) {
+        LogWarning(absl::StrCat(CallerText(*caller), " has ", options.limits.connections,
+                                " connections open, which is the most; others of it are closed"));
+      }
       close(connection);
       return;
     }
@@ -106,6 +119,7 @@ struct FleetService::Doors {
   FleetDriver& fleet;
   std::atomic<int64_t> ids = 0;
   CallLimits limits;
+  OpenConnections connections;                           // of the listener's thread
   std::map<int64_t, std::unique_ptr<UserServer>> users;  // by uid
   std::unique_ptr<RemoteAgentDoor> agents;
   std::unique_ptr<OfferDoor> offers;

@@ -87,8 +87,8 @@ struct HostAgent {
   bool starter_failed = false;              // mpirun, or its daemon
   bool failed = false;                      // a rank or the starter ended as it should not
   bool has_other_hosts = false;             // which mpirun joins with this one
-  // It comes from an end that nobody here has told of yet, and waits kDoubtMs for a better cause, or
-  // for the stop that follows that.
+  // It comes from an end that nobody here has told of yet, and waits kDoubtMs for a better cause,
+  // or for the stop that follows that.
   std::optional<RankEnd> doubtful;
   int64_t doubtful_since_ms = 0;  // 0: no time has passed
   std::string stop_reason;        // ordered; empty: not ordered

@@ -4,17 +4,21 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "coordinator/service/open_connections.h"
 #include "process/authority.h"
 #include "process/rpc.h"
 #include "proto/agent.grpc.pb.h"
@@ -29,6 +33,7 @@ using testing::HasSubstr;
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int kCallsPerS = 200;
 constexpr int kStreams = 3;
+constexpr int kConnections = 60;  // of one user
 
 class FleetServiceTest : public ::testing::Test {
  protected:
@@ -47,7 +52,9 @@ class FleetServiceTest : public ::testing::Test {
                              .network = TlsDoorOptions{.address = "127.0.0.1:0",
                                                        .bundle_file = bundle,
                                                        .revoked_file = authority_->revoked_file()},
-                             .limits = {.calls_per_s = kCallsPerS, .streams = kStreams}},
+                             .limits = {.calls_per_s = kCallsPerS,
+                                        .streams = kStreams,
+                                        .connections = kConnections}},
                             *fleet_)
             .value();
   }
@@ -211,6 +218,57 @@ TEST_F(FleetServiceTest, OutlivesGarbagePlaintextAndHalfOpenConnections) {
   EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
   for (const int each : half_open) close(each);
   EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
+}
+
+// A connection that was there before stays served, and so are all other users.
+TEST_F(FleetServiceTest, ClosesConnectionsOfWhoHasTooManyOpen) {
+  const std::shared_ptr<grpc::Channel> before = OnSocket();
+  ASSERT_EQ(Look(before), absl::OkStatus());
+  const auto dial = [&] {
+    const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_TRUE(UseSocketPath(connection, folder_ + "/s", SocketUse::kConnect));
+    return connection;
+  };
+  std::vector<int> open;
+  for (int i = 1; i < kConnections; ++i) open.push_back(dial());
+  for (int i = 0; i < 3 * kConnections; ++i) {
+    const int refused = dial();
+    char byte = 0;
+    pollfd ready = {refused, POLLIN, 0};
+    ASSERT_EQ(poll(&ready, 1, 5000), 1) << "it was let in, the " << i << "th too many";
+    // A server that lets one in says its HTTP/2 settings first.
+    EXPECT_LE(read(refused, &byte, 1), 0);
+    close(refused);
+  }
+  EXPECT_FALSE(Look(OnSocket()).ok());
+  EXPECT_EQ(Look(before), absl::OkStatus());
+  EXPECT_EQ(Look(Dial(Issue(BundleRole::kViewer, "ann"))), absl::OkStatus());
+  for (const int each : open) close(each);
+  absl::Status again;
+  for (int looks = 0; looks < 100 && !(again = Look(OnSocket())).ok(); ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(again, absl::OkStatus()) << "closed ones are still counted";
+}
+
+TEST(OpenConnections, CountsEachUserAndForgetsWhatIsClosed) {
+  OpenConnections connections(2);
+  const auto made = [] { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); };
+  const int first = made(), second = made(), third = made();
+  EXPECT_TRUE(connections.Take(7, first));
+  EXPECT_TRUE(connections.Take(7, second));
+  EXPECT_FALSE(connections.Take(7, third));
+  EXPECT_TRUE(connections.Take(8, third)) << "another user";
+  close(first);
+  const int reused = made();
+  EXPECT_EQ(reused, first) << "the kernel gives the lowest number";
+  EXPECT_TRUE(connections.Take(7, reused));
+  EXPECT_FALSE(connections.Take(7, third));
+  EXPECT_TRUE(connections.IsNews(7, 1000));
+  EXPECT_FALSE(connections.IsNews(7, 10999));
+  EXPECT_TRUE(connections.IsNews(8, 10999));
+  EXPECT_TRUE(connections.IsNews(7, 11000));
+  for (const int each : {reused, second, third}) close(each);
 }
 
 // One caller is one, however many connections it has and by whichever door it comes.
