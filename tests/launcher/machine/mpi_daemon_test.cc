@@ -23,7 +23,7 @@ constexpr char kAsked[] =
     "--mca btl self,vader,tcp --mca btl_tcp_if_include 10.99.7.0/24 "
     "--mca oob_tcp_if_include 10.99.7.0/24 --mca mpi_yield_when_idle 1 "
     "--mca orte_tmpdir_base /dev/shm/other --mca btl_vader_backing_directory /dev/shm/other "
-    "--mca btl_vader_single_copy_mechanism cma --mca odls_base_sigkill_timeout 0 -mca plm rsh "
+    "--mca btl_vader_single_copy_mechanism cma --mca odls_base_sigkill_timeout 1 -mca plm rsh "
     "-mca orte_fork_agent /bin/evil -mca rmaps_base_mapping_policy seq "
     "-mca rmaps_base_oversubscribe 1 -mca hwloc_base_binding_policy none "
     "-mca pmix ^s1,s2,cray,isolated";
@@ -55,7 +55,7 @@ TEST(DaemonCommand, IsBuiltFromWhatIsKnownWithThisHostsOwnFolders) {
             "-mca btl_tcp_if_include 10.99.7.0/24 -mca oob_tcp_if_include 10.99.7.0/24 -mca "
             "mpi_yield_when_idle 1 -mca orte_tmpdir_base /tmp/weft-00ff@h2-tmp/g1 -mca "
             "btl_vader_backing_directory /tmp/weft-00ff@h2-tmp/g1 -mca "
-            "btl_vader_single_copy_mechanism none -mca odls_base_sigkill_timeout 0 -mca "
+            "btl_vader_single_copy_mechanism none -mca odls_base_sigkill_timeout 1 -mca "
             "rmaps_base_mapping_policy seq -mca rmaps_base_oversubscribe 1 -mca "
             "hwloc_base_binding_policy none -mca pmix ^s1,s2,cray,isolated");
 }

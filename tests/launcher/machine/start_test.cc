@@ -38,7 +38,7 @@ TEST(MpirunArgv, IsThisLine) {
             "mpirun -n 4 --oversubscribe --bind-to none --stdin none --mca plm isolated --mca pml "
             "ob1 --mca btl self,vader --mca mpi_yield_when_idle 1 --mca orte_tmpdir_base "
             "/dev/shm/weft-00ff-tmp --mca btl_vader_backing_directory /dev/shm/weft-00ff-tmp --mca "
-            "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 0 "
+            "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 1 "
             "weft-shim weft-worker");
   GroupOptions one = kOptions;
   one.hosts = {{"h1", {0, 1, 2, 3}}};
@@ -56,7 +56,7 @@ TEST(MpirunArgv, IsThisLineOnSeveralHosts) {
             "self,vader,tcp --mca btl_tcp_if_include 10.78.0.0/24 --mca oob_tcp_if_include "
             "10.78.0.0/24 --mca mpi_yield_when_idle 1 --mca orte_tmpdir_base "
             "/dev/shm/weft-00ff-tmp --mca btl_vader_backing_directory /dev/shm/weft-00ff-tmp --mca "
-            "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 0 weft-shim "
+            "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 1 weft-shim "
             "weft-worker");
   EXPECT_THAT(MpirunArgv(OnThreeHosts(), kCommand),
               testing::IsSupersetOf(
