@@ -12,8 +12,9 @@ namespace weft {
 inline constexpr int64_t kHostProductSide = 256;
 inline constexpr int64_t kGpuProductSide = 4096;
 
-// FLOP/s of the fastest product of two fp32 matrices within `seconds`: what else runs meanwhile
-// only makes others slower. ResourceExhausted without the memory, else the device's failure.
+// FLOP/s of the fastest product of two fp32 matrices within `seconds`, of eight at least: what else
+// runs meanwhile only makes others slower. ResourceExhausted without the memory, else the device's
+// failure.
 absl::StatusOr<double> MeasureProduct(Device& device, int64_t side, double seconds);
 
 }  // namespace weft
