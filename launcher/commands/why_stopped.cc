@@ -76,7 +76,7 @@ class Findings {
   const std::optional<Json>& slow() const { return slow_; }
 
  private:
-  // By itself, as `event` tells, or with its generation.
+  // It has ended by itself, as `event` tells, or with its generation.
   void End(const Json& event) {
     if (slow_->at("over") == true) return;
     slow_->at("over") = true;

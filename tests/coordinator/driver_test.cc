@@ -103,6 +103,13 @@ class DriverTest : public testing::Test {
     report.mutable_rank_ended()->mutable_cause()->set_seen_ms_ago(seen_ms_ago);
     driver_->TakeAgentReport(stream, report);
   }
+  // The generation is launched on hosts a and b, whose agents are streams 1 and 2.
+  void LaunchOnTwoHosts() {
+    Submit(JobOnTwoHosts());
+    Bring(1, "a");
+    Bring(2, "b");
+    driver_->RunOnce();
+  }
   // mpirun has announced that it ends the ranks of this agent.
   void SayDoomed(int64_t stream) {
     proto::AgentReport report;
@@ -138,10 +145,7 @@ class DriverTest : public testing::Test {
 };
 
 TEST_F(DriverTest, WaitsForNoAgentThatCameBetweenALaunchAndItsEnd) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   ASSERT_EQ(Launches(1, 1), 1);
   ASSERT_EQ(Launches(2, 1), 1);
   // The stream breaks before b has heard of it; it is back as a says that its part is over.
@@ -158,10 +162,7 @@ TEST_F(DriverTest, WaitsForNoAgentThatCameBetweenALaunchAndItsEnd) {
 
 // mpirun may have killed the ranks of one host because it has lost another: that is in doubt.
 TEST_F(DriverTest, BlamesTheHostWhoseAgentIsGoneForWhatIsInDoubt) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   driver_->DetachAgent(2);
   SayInDoubt(1);
   HearOthersOut();
@@ -172,10 +173,7 @@ TEST_F(DriverTest, BlamesTheHostWhoseAgentIsGoneForWhatIsInDoubt) {
 
 // It is there, but stands still: its ranks have stopped themselves, as nobody renews their lease.
 TEST_F(DriverTest, BlamesTheHostWhoseAgentIsSilentForWhatIsInDoubt) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   const int64_t lease_ms = *driver_->leases().Grant(1, now_ms_);
   for (int i = 0; i < 16; ++i) {
     now_ms_ += lease_ms / 20;  // 0.8 of it in all, in which b says nothing
@@ -194,10 +192,7 @@ TEST_F(DriverTest, BlamesTheHostWhoseAgentIsSilentForWhatIsInDoubt) {
 
 // An agent says both in one breath, where it has waited in vain for a better cause.
 TEST_F(DriverTest, JudgesWhatIsInDoubtBeforeNothingIsLeftOfItsHost) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   driver_->DetachAgent(2);
   SayInDoubt(1);
   SayGroupEnded(1, 1);
@@ -211,10 +206,7 @@ TEST_F(DriverTest, JudgesWhatIsInDoubtBeforeNothingIsLeftOfItsHost) {
 }
 
 TEST_F(DriverTest, BelievesWhatIsInDoubtWhereAllAgentsAreThere) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   SayInDoubt(1);
   HearOthersOut();
   ASSERT_TRUE(driver_->job().last_failure);
@@ -223,10 +215,7 @@ TEST_F(DriverTest, BelievesWhatIsInDoubtWhereAllAgentsAreThere) {
 }
 
 TEST_F(DriverTest, BlamesTheHostThatSawItsEndFirstOfThoseInDoubt) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   SayInDoubt(1, 200);
   driver_->RunOnce();
   EXPECT_FALSE(driver_->job().last_failure);
@@ -238,10 +227,7 @@ TEST_F(DriverTest, BlamesTheHostThatSawItsEndFirstOfThoseInDoubt) {
 }
 
 TEST_F(DriverTest, BlamesTheHostThatIsAbsentForWhatMpirunAnnounces) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   driver_->DetachAgent(2);
   SayDoomed(1);
   HearOthersOut();
@@ -251,10 +237,7 @@ TEST_F(DriverTest, BlamesTheHostThatIsAbsentForWhatMpirunAnnounces) {
 
 // Whoever it is may be starved, and tells later than all the others.
 TEST_F(DriverTest, WaitsForACauseWhereMpirunEndsRanksAndNobodyIsAbsent) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   SayDoomed(1);
   HearOthersOut();
   now_ms_ += 290;
@@ -268,10 +251,7 @@ TEST_F(DriverTest, WaitsForACauseWhereMpirunEndsRanksAndNobodyIsAbsent) {
 }
 
 TEST_F(DriverTest, BlamesNobodyWhereMpirunEndsRanksAndNobodyTellsWhy) {
-  Submit(JobOnTwoHosts());
-  Bring(1, "a");
-  Bring(2, "b");
-  driver_->RunOnce();
+  LaunchOnTwoHosts();
   SayDoomed(1);
   HearOthersOut();
   now_ms_ += 300;
