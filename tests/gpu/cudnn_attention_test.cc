@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/gpu/cudnn_attention_fixture.h"
+#include "tests/gpu/rank_shape.h"
 
 namespace weft {
 namespace {
@@ -42,16 +43,6 @@ std::vector<Case> Cases() {
       {"columns, wide, shared, ragged",
        InOneMatrix({.batch = 2, .seq_len = 72, .heads = 4, .head_dim = 128, .kv_heads = 1})},
   };
-}
-
-// Two runs of each sequence, as a rank of cp holds them: the first and the last, two in the middle
-// (of which none sees the last keys), and whatever lies between.
-AttentionShape OnRank(AttentionShape shape, int64_t cp, int64_t rank) {
-  shape.runs = 2 * cp;
-  shape.pieces = 2;
-  shape.piece[0] = rank;
-  shape.piece[1] = shape.runs - 1 - rank;
-  return shape;
 }
 
 std::vector<Case> CasesOfRuns() {

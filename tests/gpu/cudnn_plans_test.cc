@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "plan/memory/cudnn_attention.h"
+#include "tests/gpu/rank_shape.h"
 #include "tests/gpu/stub_driver/driver.h"
 #include "worker/backend/cuda/attention/attention_graphs.h"
 #include "worker/backend/cuda/attention/attention_parts.h"
@@ -106,20 +107,11 @@ class CudnnPlans : public ::testing::Test {
            kCudnnAttentionSlackBytes;
   }
 
-  static AttentionShape OnRank(AttentionShape shape, int64_t seq_len, int64_t cp, int64_t rank) {
-    shape.seq_len = seq_len;
-    shape.runs = 2 * cp;
-    shape.pieces = 2;
-    shape.piece[0] = rank;
-    shape.piece[1] = shape.runs - 1 - rank;
-    return shape;
-  }
-
   // No rank's kernels need more, and those of one need all of it.
   void ExpectThePlannedScratch(const AttentionShape& whole, int64_t seq_len, int64_t cp) {
     int64_t most = 0;
     for (const int64_t rank : {int64_t{0}, cp - 1}) {
-      const AttentionShape shape = OnRank(whole, seq_len, cp, rank);
+      const AttentionShape shape = OnRank(OfLength(whole, seq_len), cp, rank);
       for (const AttentionPart& part : PartsOf(shape)) {
         SCOPED_TRACE(std::to_string(part.queries) + " of " + std::to_string(part.keys));
         most = std::max(most, ScratchBytes(AttentionPass::kBackward, shape, part, DType::kBf16));
@@ -128,7 +120,7 @@ class CudnnPlans : public ::testing::Test {
         EXPECT_LE(forward, 512);
       }
     }
-    EXPECT_EQ(most, PlannedBytes(OnRank(whole, seq_len, cp, 0))) << seq_len;
+    EXPECT_EQ(most, PlannedBytes(OnRank(OfLength(whole, seq_len), cp, 0))) << seq_len;
   }
 
   const CudnnLibrary* cudnn_ = nullptr;
@@ -263,7 +255,7 @@ TEST_F(CudnnPlans, ForRunsOfHeadsThatShareNoKeysNeedTheScratchThatThePlanSetsAsi
 TEST_F(CudnnPlans, ForRunsOnAB200NeedNoMore) {
   Describe(kB200);
   for (const auto& [seq_len, cp] : {std::pair<int64_t, int64_t>{8192, 2}, {131072, 8}}) {
-    const AttentionShape shape = OnRank(kLlama8b, seq_len, cp, 0);
+    const AttentionShape shape = OnRank(OfLength(kLlama8b, seq_len), cp, 0);
     for (const AttentionPart& part : PartsOf(shape)) {
       SCOPED_TRACE(part.keys);
       const int64_t bytes = ScratchBytes(AttentionPass::kBackward, shape, part, DType::kBf16);
@@ -278,7 +270,7 @@ TEST_F(CudnnPlans, ForRunsOnAB200NeedNoMore) {
 // weft's own.
 TEST_F(CudnnPlans, ForRunsOnAnA100NeedMore) {
   Describe(kA100);
-  const AttentionShape shape = OnRank(kLlama8b, 8192, 2, 0);
+  const AttentionShape shape = OnRank(OfLength(kLlama8b, 8192), 2, 0);
   const AttentionPart first = PartsOf(shape).front();
   EXPECT_GE(ScratchBytes(AttentionPass::kForward, shape, first, DType::kBf16), 0);
   EXPECT_GT(ScratchBytes(AttentionPass::kBackward, shape, first, DType::kBf16),

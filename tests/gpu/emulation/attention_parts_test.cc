@@ -7,19 +7,12 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/gpu/rank_shape.h"
 
 namespace weft {
 namespace {
 
-AttentionShape OnRank(int64_t seq_len, int64_t cp, int64_t rank) {
-  AttentionShape shape = {
-      .batch = 2, .seq_len = seq_len, .heads = 32, .head_dim = 128, .kv_heads = 8};
-  shape.runs = 2 * cp;
-  shape.pieces = 2;
-  shape.piece[0] = rank;
-  shape.piece[1] = shape.runs - 1 - rank;
-  return shape;
-}
+constexpr AttentionShape kManyHeads = {.batch = 2, .heads = 32, .head_dim = 128, .kv_heads = 8};
 
 std::string Text(const AttentionPart& part) {
   return std::to_string(part.queries) + " queries from " + std::to_string(part.query_at) + " see " +
@@ -46,7 +39,7 @@ TEST(AttentionParts, OfARankAreItsLaterRunAndThenTheEarlierOne) {
       {8, 7, "512 queries from 512 see 4608", "512 queries from 0 see 4096 and add"},
   };
   for (const auto& c : cases) {
-    const auto parts = PartsOf(OnRank(8192, c.cp, c.rank));
+    const auto parts = PartsOf(OnRank(OfLength(kManyHeads, 8192), c.cp, c.rank));
     ASSERT_EQ(parts.size(), 2U);
     EXPECT_EQ(Text(parts[0]), c.first);
     EXPECT_EQ(Text(parts[1]), c.second);
@@ -54,7 +47,7 @@ TEST(AttentionParts, OfARankAreItsLaterRunAndThenTheEarlierOne) {
 }
 
 TEST(AttentionParts, OfPiecesInAnyOrderBeginWithTheOneThatSeesMost) {
-  AttentionShape shape = OnRank(1024, 2, 0);
+  AttentionShape shape = OnRank(OfLength(kManyHeads, 1024), 2, 0);
   std::swap(shape.piece[0], shape.piece[1]);
   const auto parts = PartsOf(shape);
   EXPECT_EQ(Text(parts[0]), "256 queries from 0 see 1024");
@@ -67,7 +60,7 @@ TEST(AttentionParts, GiveEachQueryOfAllRanksTheKeysUpToItself) {
   for (const int64_t cp : {1, 2, 3, 4, 8}) {
     std::set<int64_t> positions;
     for (int64_t rank = 0; rank < cp; ++rank) {
-      const AttentionShape shape = OnRank(96 * cp, cp, rank);
+      const AttentionShape shape = OnRank(OfLength(kManyHeads, 96 * cp), cp, rank);
       for (const AttentionPart& part : PartsOf(shape)) {
         for (int64_t i = 0; i < part.queries; ++i) {
           const int64_t row = part.query_at + i;

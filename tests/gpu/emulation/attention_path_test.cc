@@ -14,6 +14,7 @@
 #include "plan/memory/cudnn_attention.h"
 #include "tests/gpu/emulation/fake_cudnn.h"
 #include "tests/gpu/emulation/threads.h"
+#include "tests/gpu/rank_shape.h"
 #include "worker/backend/cuda/attention/cudnn_library.h"
 #include "worker/backend/cuda/device_cuda.h"
 
@@ -27,17 +28,6 @@ using ::testing::Not;
 
 constexpr AttentionShape kShape = {
     .batch = 1, .seq_len = 8, .heads = 2, .head_dim = 64, .kv_heads = 1};
-
-// The runs that a rank of cp has of one sequence.
-AttentionShape OnRank(int64_t seq_len, int64_t cp, int64_t rank) {
-  AttentionShape shape = kShape;
-  shape.seq_len = seq_len;
-  shape.runs = 2 * cp;
-  shape.pieces = 2;
-  shape.piece[0] = rank;
-  shape.piece[1] = shape.runs - 1 - rank;
-  return shape;
-}
 
 WeftFakeCudnn& Fake() {
   void* const library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
@@ -137,7 +127,8 @@ TEST_F(AttentionPathTest, TakesCudnnForWholeSequencesOf16Bits) {
 
 TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
   Open({});
-  AttentionShape narrow = kShape, part = kShape, one = kShape, columns = OnRank(512, 2, 0);
+  AttentionShape narrow = kShape, part = kShape, one = kShape,
+                 columns = OnRank(OfLength(kShape, 512), 2, 0);
   columns.key_row_stride = 2 * 64;
   AttentionShape odd = kShape;
   odd.query_row_stride = kShape.heads * kShape.head_dim + 4;
@@ -156,7 +147,7 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
                {one, DType::kBf16, false, "sequences are of one position"},
                {part, DType::kBf16, false,
                 "runs of 2 positions, of which a rank has two (cp), are not a multiple of 128"},
-               {OnRank(512, 2, 0), DType::kBf16, true,
+               {OnRank(OfLength(kShape, 512), 2, 0), DType::kBf16, true,
                 "documents do not see each other, and a rank has a part of the queries (cp)"},
                {columns, DType::kBf16, false, "keys of a part of the queries lie in columns"},
                {odd, DType::kBf16, false, "start on no multiples of 16 bytes"},
@@ -179,7 +170,8 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
 // For each of both passes two kernels, over all keys and over those up to the first run's end.
 TEST_F(AttentionPathTest, TakesCudnnForTheRunsOfARank) {
   Open({});
-  const AttentionShape first = OnRank(512, 2, 0), second = OnRank(512, 2, 1);
+  const AttentionShape first = OnRank(OfLength(kShape, 512), 2, 0),
+                       second = OnRank(OfLength(kShape, 512), 2, 1);
   EXPECT_EQ(Prepare(first, DType::kBf16), "cuDNN 9.19.0");
   EXPECT_EQ(plans(), 4);
   EXPECT_EQ(Prepare(second, DType::kBf16), "cuDNN 9.19.0");
@@ -204,7 +196,7 @@ TEST_F(AttentionPathTest, FindsThePlannedScratchEnoughForRunsWithoutTheSlack) {
                             kCudnnAttentionSlackBytes / 4;
     bool is_all_needed = false;
     for (const int64_t rank : {0, 1}) {
-      AttentionShape shape = OnRank(1024, 2, rank);
+      AttentionShape shape = OnRank(OfLength(kShape, 1024), 2, rank);
       shape.kv_heads = kv_heads;
       Open({});
       EXPECT_EQ(Prepare(shape, DType::kBf16, false, planned), "cuDNN 9.19.0");
@@ -219,7 +211,7 @@ TEST_F(AttentionPathTest, FindsThePlannedScratchEnoughForRunsWithoutTheSlack) {
 // by run.
 TEST_F(AttentionPathTest, ComputesBothPassesOverRunsByOneOrNeitherByCudnn) {
   Open({});
-  const AttentionShape shape = OnRank(512, 2, 0);
+  const AttentionShape shape = OnRank(OfLength(kShape, 512), 2, 0);
   EXPECT_THAT(Prepare(shape, DType::kBf16, false, 6000),
               AllOf(HasSubstr("kernels of weft's own: cuDNN 9.19.0 needs "),
                     HasSubstr("bytes of scratch here, the plan has 24000"),
