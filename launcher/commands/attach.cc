@@ -9,6 +9,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/run/client.h"
+#include "launcher/run/live_output.h"
 #include "launcher/run/progress.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/run/terminal.h"
@@ -67,6 +68,7 @@ int Attach(const std::string& target) {
   const auto run = ReadPrevious(*paths);
   const int64_t library_bytes =
       run.ok() && *run ? (*run)->job.cluster.device.library_bytes : int64_t{0};
+  const LiveOutput live(std::cout, STDOUT_FILENO);
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
   Progress progress({.columns = TerminalColumns,
                      .log_freq = run.ok() && *run ? (*run)->job.log_freq : 1,

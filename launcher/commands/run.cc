@@ -36,6 +36,7 @@
 #include "launcher/run/foreground.h"
 #include "launcher/run/going_on.h"
 #include "launcher/run/ledger.h"
+#include "launcher/run/live_output.h"
 #include "launcher/run/progress.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/run/terminal.h"
@@ -278,6 +279,7 @@ std::function<void(const std::string&, const absl::Status&)> TellerOf(HostBook* 
 
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
           RunsEnd* end) {
+  const LiveOutput live(std::cout, STDOUT_FILENO);
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
   std::atomic<StopWish> stop{StopWish::kNone};
