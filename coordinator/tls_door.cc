@@ -2,13 +2,18 @@
 
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "process/clock.h"
 #include "process/rpc.h"
+#include "process/tcp_socket.h"
 #include "process/tls.h"
 
 namespace weft {
@@ -22,34 +27,49 @@ constexpr auto kDoorGrace = std::chrono::seconds(2);
 
 }  // namespace
 
+TlsDoor::TlsDoor(int connections) : connections_(connections) {}
+
+// Connections are accepted here rather than by gRPC, which would count nobody's.
 absl::StatusOr<std::unique_ptr<TlsDoor>> TlsDoor::Open(
     const TlsDoorOptions& options, const std::vector<grpc::Service*>& services) {
-  RETURN_IF_ERROR(ParseAddress(options.address).status());
+  ASSIGN_OR_RETURN(const NetworkAddress address, ParseAddress(options.address));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
                    ListenerCredentials(options.bundle_file, options.revoked_file));
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // one coordinator a port
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAskMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAnswerMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastAskMs);
-  int port = 0;
-  builder.AddListeningPort(options.address, credentials, &port);
+  std::unique_ptr<TlsDoor> door(new TlsDoor(options.connections));
+  door->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   for (grpc::Service* service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("address ", options.address,
-                                               ": cannot be listened on; use an address of this "
-                                               "host and a free port, or port 0 for any"));
+  ASSIGN_OR_RETURN(const int listener, ListenAt(address));
+  door->port_ = PortOf(listener);
+  door->server_ = builder.BuildAndStart();
+  if (door->server_ == nullptr) {
+    close(listener);
+    return absl::InternalError("gRPC does not start a server");
   }
-  return std::unique_ptr<TlsDoor>(new TlsDoor(std::move(server), port));
+  ASSIGN_OR_RETURN(door->loop_,
+                   AcceptLoop::Start(listener, [raw = door.get()](int fd) { raw->Take(fd); }));
+  return door;
 }
 
-TlsDoor::TlsDoor(std::unique_ptr<grpc::Server> server, int port)
-    : server_(std::move(server)), port_(port) {}
+// A connection that goes on without a word is gRPC's to end.
+void TlsDoor::Take(int connection) {
+  const int yes = 1;
+  setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);  // as gRPC does for its own
+  if (!connections_.Take(PeerAddress(connection), connection, BootTimeMs())) return;
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters taken;
+  taken.fd = connection;
+  acceptor_->HandleNewConnection(&taken);
+}
 
 TlsDoor::~TlsDoor() {
+  loop_.reset();
+  if (server_ == nullptr) return;
   server_->Shutdown(std::chrono::system_clock::now() + kDoorGrace);
   server_->Wait();
 }

@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/open_connections.h"
+#include "process/accept_loop.h"
 
 namespace grpc {
 class Server;
 class Service;
+namespace experimental {
+class ExternalConnectionAcceptor;
+}  // namespace experimental
 }  // namespace grpc
 
 namespace weft {
@@ -19,6 +24,7 @@ struct TlsDoorOptions {
   std::string address;            // HOST:PORT of this host; port 0: any
   std::string bundle_file;        // the server's
   std::string revoked_file = {};  // empty: nobody is revoked
+  int connections = 500;          // that one address may have open
 };
 
 class TlsDoor final {
@@ -35,9 +41,14 @@ class TlsDoor final {
   int port() const { return port_; }
 
  private:
-  TlsDoor(std::unique_ptr<grpc::Server> server, int port);
-  const std::unique_ptr<grpc::Server> server_;
-  const int port_;
+  explicit TlsDoor(int connections);
+  void Take(int connection);
+
+  OpenConnections connections_;  // by address; of the loop's thread
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+  std::unique_ptr<AcceptLoop> loop_;
 };
 
 }  // namespace weft

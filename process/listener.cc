@@ -1,14 +1,11 @@
 #include "process/listener.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -59,15 +56,16 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(const std::string& pat
   RETURN_IF_ERROR(RemoveStale(path));
   std::unique_ptr<Listener> listener(new Listener(path, std::move(admits)));
   RETURN_IF_ERROR(listener->Bind());
-  listener->thread_ = std::thread(
-      [raw = listener.get(), handle = std::move(on_connection)] { raw->Accept(handle); });
+  const auto take = [raw = listener.get(), handle = std::move(on_connection)](int connection) {
+    raw->Take(connection, handle);
+  };
+  ASSIGN_OR_RETURN(listener->loop_, AcceptLoop::Start(std::exchange(listener->socket_, -1), take));
   return listener;
 }
 
 absl::Status Listener::Bind() {
-  stop_ = eventfd(0, EFD_CLOEXEC);
   socket_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (stop_ < 0 || socket_ < 0) return SocketError(path_, "cannot be made");
+  if (socket_ < 0) return SocketError(path_, "cannot be made");
   if (!UseSocketPath(socket_, path_, SocketUse::kBind)) {
     return SocketError(path_, "cannot be bound");
   }
@@ -83,13 +81,8 @@ absl::Status Listener::Bind() {
 }
 
 Listener::~Listener() {
-  if (thread_.joinable()) {
-    const uint64_t one = 1;
-    CHECK(write(stop_, &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one)));
-    thread_.join();
-  }
+  loop_.reset();
   if (socket_ >= 0) close(socket_);
-  if (stop_ >= 0) close(stop_);
   struct stat entry = {};
   const bool ours = inode_ != 0 && stat(path_.c_str(), &entry) == 0 && entry.st_dev == device_ &&
                     entry.st_ino == inode_;
@@ -100,28 +93,13 @@ bool Listener::IsLetIn(uid_t uid) const {
   return uid == geteuid() || (admits_ && admits_(uid));
 }
 
-void Listener::Accept(const Handler& on_connection) {
-  for (;;) {
-    pollfd fds[2] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) continue;  // EINTR
-    if (fds[1].revents != 0) return;
-    const int connection = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (connection < 0) {
-      if (errno != EMFILE && errno != ENFILE) continue;  // the peer went away
-      LogWarning("no file descriptor is left for a new connection; raise ulimit -n");
-      poll(&fds[1], 1, 100);  // those that are open stay served
-      continue;
-    }
-    const std::optional<ucred> peer = PeerOf(connection);
-    if (peer && IsLetIn(peer->uid)) {
-      on_connection(connection, peer->uid);
-      continue;
-    }
-    if (peer) {
-      LogWarning(absl::StrCat("refused a connection of user ", peer->uid, ", process ", peer->pid));
-    }
-    close(connection);
+void Listener::Take(int connection, const Handler& on_connection) const {
+  const std::optional<ucred> peer = PeerOf(connection);
+  if (peer && IsLetIn(peer->uid)) return on_connection(connection, peer->uid);
+  if (peer) {
+    LogWarning(absl::StrCat("refused a connection of user ", peer->uid, ", process ", peer->pid));
   }
+  close(connection);
 }
 
 }  // namespace weft

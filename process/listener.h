@@ -7,9 +7,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
+#include "process/accept_loop.h"
 
 namespace weft {
 
@@ -31,16 +31,15 @@ class Listener final {
   Listener(std::string path, std::function<bool(uid_t)> admits)
       : path_(std::move(path)), admits_(std::move(admits)) {}
   absl::Status Bind();
-  void Accept(const Handler& on_connection);
+  void Take(int connection, const Handler& on_connection) const;
   bool IsLetIn(uid_t uid) const;
 
   const std::string path_;
   const std::function<bool(uid_t)> admits_;
-  int socket_ = -1;
-  int stop_ = -1;
+  int socket_ = -1;  // until the loop has it
   dev_t device_ = 0;
   ino_t inode_ = 0;
-  std::thread thread_;
+  std::unique_ptr<AcceptLoop> loop_;
 };
 
 }  // namespace weft

@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/agent_door.h"
+#include "coordinator/open_connections.h"
 #include "coordinator/service/control_door.h"
 #include "coordinator/service/offer_door.h"
-#include "coordinator/service/open_connections.h"
 #include "plan/errors.h"
 #include "process/clock.h"
 #include "process/listener.h"
@@ -82,7 +82,7 @@ struct FleetService::Doors {
       : options(std::move(given)),
         fleet(served),
         limits(options.limits),
-        connections(static_cast<size_t>(options.limits.connections)) {}
+        connections(options.limits.connections) {}
 
   bool Admits(int64_t uid) const { return SocketCaller(uid, options.roles).has_value(); }
   // Called on the listener's thread alone.
@@ -92,21 +92,15 @@ struct FleetService::Doors {
       close(connection);
       return;
     }
-    if (!connections.Take(uid, connection)) {
-      if (connections.IsNews(uid, BootTimeMs())) {
-        LogWarning(absl::StrCat(CallerText(*caller), " has ", options.limits.connections,
-                                " connections open, which is the most; others of it are closed"));
-      }
-      close(connection);
-      return;
-    }
+    if (!connections.Take(CallerText(*caller), connection, BootTimeMs())) return;
     std::unique_ptr<UserServer>& server = users[uid];
     if (server == nullptr)
       server = std::make_unique<UserServer>(options, fleet, ids, limits, *caller);
     server->Take(connection);
   }
   absl::Status OpenNetwork() {
-    const TlsDoorOptions& network = *options.network;
+    TlsDoorOptions network = *options.network;
+    network.connections = options.limits.connections;
     const CallerFinder find = TlsCallers(network.revoked_file);
     agents = std::make_unique<RemoteAgentDoor>(DriversOf(fleet), ids, network.revoked_file);
     offers = std::make_unique<OfferDoor>(fleet, ids, find, network.revoked_file);

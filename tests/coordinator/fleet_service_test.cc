@@ -1,9 +1,12 @@
 // The doors of a weftd that serves many jobs: who is let in, with what, and what bad callers get.
 #include "coordinator/service/fleet_service.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -18,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "coordinator/service/open_connections.h"
+#include "coordinator/open_connections.h"
 #include "process/authority.h"
 #include "process/rpc.h"
 #include "proto/agent.grpc.pb.h"
@@ -33,7 +36,7 @@ using testing::HasSubstr;
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int kCallsPerS = 200;
 constexpr int kStreams = 3;
-constexpr int kConnections = 60;  // of one user
+constexpr int kConnections = 60;  // of one user, and of one address
 
 class FleetServiceTest : public ::testing::Test {
  protected:
@@ -251,24 +254,84 @@ TEST_F(FleetServiceTest, ClosesConnectionsOfWhoHasTooManyOpen) {
   EXPECT_EQ(again, absl::OkStatus()) << "closed ones are still counted";
 }
 
-TEST(OpenConnections, CountsEachUserAndForgetsWhatIsClosed) {
+// Returns a connection from `source` to the port of this host, or -1.
+int DialFrom(const char* source, int port) {
+  const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in from = {}, to = {};
+  from.sin_family = to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  inet_pton(AF_INET, source, &from.sin_addr);
+  inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+  const bool dialed =
+      bind(connection, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0 &&
+      connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  if (dialed) return connection;
+  close(connection);
+  return -1;
+}
+
+// A server of TLS says nothing first: one that is let in hears nothing.
+bool IsClosedWithin(int connection, int timeout_ms) {
+  char byte = 0;
+  pollfd ready = {connection, POLLIN, 0};
+  return poll(&ready, 1, timeout_ms) == 1 && read(connection, &byte, 1) <= 0;
+}
+
+TEST_F(FleetServiceTest, ClosesConnectionsOfAnAddressThatHasTooManyOpen) {
+  const int port = service_->network_port();
+  const std::string ann = Issue(BundleRole::kViewer, "ann");
+  const std::shared_ptr<grpc::Channel> before = Dial(ann);
+  ASSERT_EQ(Look(before), absl::OkStatus());
+  std::vector<int> open;
+  for (int i = 1; i < kConnections; ++i) open.push_back(DialFrom("127.0.0.1", port));
+  for (int i = 0; i < 2 * kConnections; ++i) {
+    const int refused = DialFrom("127.0.0.1", port);
+    ASSERT_TRUE(IsClosedWithin(refused, 5000)) << "it was let in, the " << i << "th too many";
+    close(refused);
+  }
+  EXPECT_EQ(Look(before), absl::OkStatus());
+  EXPECT_EQ(Look(OnSocket()), absl::OkStatus());
+  const int other = DialFrom("127.0.0.2", port);
+  EXPECT_FALSE(IsClosedWithin(other, 300)) << "another address";
+  open.push_back(other);
+  for (const int each : open) close(each);
+  absl::Status again;
+  for (int looks = 0; looks < 100 && !(again = Look(Dial(ann))).ok(); ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(again, absl::OkStatus()) << "closed ones are still counted";
+}
+
+TEST(OpenConnections, CountsEachPeerAndForgetsWhatIsClosed) {
   OpenConnections connections(2);
   const auto made = [] { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); };
+  const auto take = [&](const std::string& peer, int connection) {
+    return connections.Take(peer, connection, 1000);
+  };
   const int first = made(), second = made(), third = made();
-  EXPECT_TRUE(connections.Take(7, first));
-  EXPECT_TRUE(connections.Take(7, second));
-  EXPECT_FALSE(connections.Take(7, third));
-  EXPECT_TRUE(connections.Take(8, third)) << "another user";
+  EXPECT_TRUE(take("ann", first));
+  EXPECT_TRUE(take("ann", second));
+  EXPECT_TRUE(take("bob", third)) << "another peer";
+  const int fourth = made();
+  EXPECT_FALSE(take("ann", fourth));
+  EXPECT_EQ(fcntl(fourth, F_GETFD), -1) << "it is closed";
   close(first);
   const int reused = made();
   EXPECT_EQ(reused, first) << "the kernel gives the lowest number";
-  EXPECT_TRUE(connections.Take(7, reused));
-  EXPECT_FALSE(connections.Take(7, third));
-  EXPECT_TRUE(connections.IsNews(7, 1000));
-  EXPECT_FALSE(connections.IsNews(7, 10999));
-  EXPECT_TRUE(connections.IsNews(8, 10999));
-  EXPECT_TRUE(connections.IsNews(7, 11000));
+  EXPECT_TRUE(take("ann", reused));
+  EXPECT_FALSE(take("ann", made()));
   for (const int each : {reused, second, third}) close(each);
+}
+
+// Half of the thousand and more that have come and gone are looked for no more.
+TEST(OpenConnections, ForgetsAddressesThatAreGone) {
+  OpenConnections connections(1);
+  for (int i = 0; i < 5000; ++i) {
+    const int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_TRUE(connections.Take("10.0.0." + std::to_string(i), made, i));
+    close(made);
+  }
+  EXPECT_LE(connections.peers(), 1000u);
 }
 
 // One caller is one, however many connections it has and by whichever door it comes.

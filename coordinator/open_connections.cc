@@ -1,0 +1,56 @@
+#include "coordinator/open_connections.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "process/log.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kTellsEveryMs = 10000;
+
+// 0: it is closed. A number that was given away again is another socket, or no socket.
+ino_t SocketOf(int descriptor) {
+  struct stat entry = {};
+  return fstat(descriptor, &entry) == 0 && S_ISSOCK(entry.st_mode) ? entry.st_ino : 0;
+}
+
+void ForgetClosed(std::vector<std::pair<int, ino_t>>* open) {
+  std::erase_if(*open, [](const auto& each) { return SocketOf(each.first) != each.second; });
+}
+
+}  // namespace
+
+// Looks at what was closed since only where there seem to be too many.
+bool OpenConnections::Take(const std::string& name, int connection, int64_t now_ms) {
+  if (peers_.size() >= forget_at_) ForgetWhoIsGone();
+  Peer& peer = peers_[name];
+  if (peer.open.size() >= most_) ForgetClosed(&peer.open);
+  if (peer.open.size() < most_) {
+    peer.open.emplace_back(connection, SocketOf(connection));
+    return true;
+  }
+  close(connection);
+  Refuse(name, now_ms, &peer);
+  return false;
+}
+
+void OpenConnections::Refuse(const std::string& name, int64_t now_ms, Peer* peer) const {
+  if (peer->told_ms >= 0 && now_ms - peer->told_ms < kTellsEveryMs) return;
+  peer->told_ms = now_ms;
+  LogWarning(absl::StrCat(name, " has ", most_,
+                          " connections open, which is the most; others of it are closed"));
+}
+
+// Addresses come and go for ever.
+void OpenConnections::ForgetWhoIsGone() {
+  for (auto& [name, peer] : peers_) ForgetClosed(&peer.open);
+  std::erase_if(peers_, [](const auto& each) { return each.second.open.empty(); });
+  forget_at_ = std::max(forget_at_, 2 * peers_.size());
+}
+
+}  // namespace weft

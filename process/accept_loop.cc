@@ -1,0 +1,57 @@
+#include "process/accept_loop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "plan/errors.h"
+#include "process/log.h"
+
+namespace weft {
+
+absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::Start(int listener, Handler on_connection) {
+  const int stop = eventfd(0, EFD_CLOEXEC);
+  if (stop < 0) {
+    const int why = errno;
+    close(listener);
+    return absl::UnavailableError(absl::ErrnoToStatus(why, "an eventfd").message());
+  }
+  std::unique_ptr<AcceptLoop> loop(new AcceptLoop(listener, stop));
+  loop->thread_ =
+      std::thread([raw = loop.get(), handle = std::move(on_connection)] { raw->Run(handle); });
+  return loop;
+}
+
+AcceptLoop::~AcceptLoop() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    CHECK(write(stop_, &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one)));
+    thread_.join();
+  }
+  close(listener_);
+  close(stop_);
+}
+
+void AcceptLoop::Run(const Handler& on_connection) {
+  for (;;) {
+    pollfd fds[2] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
+    if (poll(fds, 2, -1) < 0) continue;  // EINTR
+    if (fds[1].revents != 0) return;
+    const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection >= 0) {
+      on_connection(connection);
+      continue;
+    }
+    if (errno != EMFILE && errno != ENFILE) continue;  // the peer went away
+    LogWarning("no file descriptor is left for a new connection; raise ulimit -n");
+    poll(&fds[1], 1, 100);
+  }
+}
+
+}  // namespace weft
