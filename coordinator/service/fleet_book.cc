@@ -1,6 +1,7 @@
 #include "coordinator/service/fleet_book.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,18 @@ int64_t JobOf(const proto::FleetRecord& record) {
       return record.job_news().job();
     default:
       return 0;
+  }
+}
+
+// Erases what `kept` has no key for. Jobs are forgotten about in the order of their numbers, so
+// that the first look finds the one that is too many.
+template <typename Kept, typename Values>
+void KeepKeysOf(const Kept& kept, Values* values) {
+  auto key = kept.begin();
+  for (auto value = values->begin(); value != values->end() && values->size() > kept.size();) {
+    while (key != kept.end() && key->first < value->first) ++key;
+    const bool is_kept = key != kept.end() && key->first == value->first;
+    value = is_kept ? std::next(value) : values->erase(value);
   }
 }
 
@@ -300,14 +313,8 @@ void FleetBook::Keep(const proto::Answered& answered, int64_t unix_ms) {
 
 // The fleet forgets jobs that are over and hosts that are gone, and so is it here.
 void FleetBook::ForgetWhatIsOver() {
-  if (parts_.entries.size() != parts_.fleet.jobs.size()) {
-    std::erase_if(parts_.entries,
-                  [&](const auto& each) { return parts_.fleet.jobs.count(each.first) == 0; });
-  }
-  if (parts_.offers.size() != parts_.fleet.hosts.size()) {
-    std::erase_if(parts_.offers,
-                  [&](const auto& each) { return parts_.fleet.hosts.count(each.first) == 0; });
-  }
+  KeepKeysOf(parts_.fleet.jobs, &parts_.entries);
+  KeepKeysOf(parts_.fleet.hosts, &parts_.offers);
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -70,8 +71,8 @@ class FleetBook final {
   FleetParts parts_;
   int64_t revision_ = 0;
   std::string fleet_id_;
-  std::map<std::string, proto::Answered> answers_;        // by request id
-  std::deque<std::pair<int64_t, std::string>> answered_;  // Unix time and id, oldest first
+  std::unordered_map<std::string, proto::Answered> answers_;  // by request id
+  std::deque<std::pair<int64_t, std::string>> answered_;      // Unix time and id, oldest first
   std::deque<v1::Event> events_;
   int64_t forgotten_revision_ = 0;
 };

@@ -130,9 +130,11 @@ void FleetDriver::Settle() {
   if (broken_) return AnswerAll(absl::UnavailableError("the journal cannot be written"));
   if (!journal_->behind().ok()) {
     TellEnds(/*now_alone=*/true);  // a job can be ended whatever becomes of the disk
+    for (const auto& answer : std::exchange(looks_, {})) answer(absl::OkStatus());
     return AnswerAll(absl::UnavailableError(
         absl::StrCat(journal_->behind().message(), "; ask again with the same request id")));
   }
+  durable_revision_ = book_.revision();
   ShortenJournal();
   KeepRunners();
   KeepAgents();
@@ -162,6 +164,11 @@ void FleetDriver::ShortenJournal() {
 
 void FleetDriver::AnswerAll(const absl::Status& durable) {
   for (const auto& answer : std::exchange(answers_, {})) answer(durable);
+  for (const auto& answer : std::exchange(looks_, {})) answer(durable);
+}
+
+absl::Status FleetDriver::Busy() {
+  return absl::UnavailableError("weftd is busy or closing; ask again");
 }
 
 void FleetDriver::EndEverything() {

@@ -2,8 +2,8 @@
 // thread, one queue, rounds as Driver's: what has come becomes records, they are journaled
 // together, and what follows from them is done and said after that: Drivers are started and asked
 // to end, agents are sent to hosts and called back, people are answered. Decisions are the fleet's
-// (fleet/). The parts for people, jobs and hosts are in fleet_people.cc, fleet_jobs.cc and
-// fleet_hosts.cc.
+// (fleet/). The parts for people's wishes, their questions, jobs and hosts are in fleet_people.cc,
+// fleet_questions.cc, fleet_jobs.cc and fleet_hosts.cc.
 //
 // Public functions may be called from any thread and return at once; answers and port calls come
 // from the driver's thread and must not block.
@@ -153,6 +153,8 @@ class FleetDriver final {
   void Break(const absl::Status& why);
   void WriteRound();
   void AnswerAll(const absl::Status& durable);
+  // The answer to whoever finds the queue full or closed.
+  static absl::Status Busy();
 
   // ---- people ----
   template <typename Message, typename Request>
@@ -170,12 +172,16 @@ class FleetDriver final {
                    const absl::Status& begun);
   template <typename Message>
   void AnswerLater(const Reply<Message>& reply, absl::StatusOr<Message> answer);
+  // For one that changes nothing: also while the journal is behind, and then without a revision
+  // that a successor may give to something else.
+  template <typename Message>
+  void AnswerQuestion(const Reply<Message>& reply, absl::StatusOr<Message> answer);
   // NotFound, PermissionDenied, Aborted, or FailedPrecondition if it is over.
   template <typename Request>
   absl::StatusOr<int64_t> JobToChange(const Caller& caller, const Request& request) const;
   absl::StatusOr<std::string> FindHost(const std::string& name) const;
-  absl::StatusOr<Change<v1::SubmitReply>> OnSubmit(const Caller& caller,
-                                                   const v1::SubmitRequest& request);
+  absl::StatusOr<Change<v1::SubmitReply>> OnSubmit(const v1::SubmitRequest& request,
+                                                   const absl::StatusOr<FleetRequest>& read);
   Change<v1::Job> ChangeOf(int64_t job, proto::FleetRecord record);
   Change<v1::Host> ChangeOf(const std::string& machine, proto::FleetRecord record);
   absl::Status OnWatch(int64_t id, const v1::WatchRequest& request, const JobsPort& port);
@@ -238,6 +244,8 @@ class FleetDriver final {
   };
   std::vector<Written> round_;  // what has happened in it, in order
   std::vector<std::function<void(const absl::Status&)>> answers_;  // at the round's end
+  std::vector<std::function<void(const absl::Status&)>> looks_;    // the same, to questions
+  int64_t durable_revision_ = 0;
   int64_t shorten_at_ = kMaxRecords;
   bool broken_ = false;
 

@@ -36,7 +36,7 @@ void FleetDriver::AttachOffer(int64_t id, OfferPort port) {
   const auto close = port.close;
   const bool posted =
       queue_of_tasks_.Post([this, id, port = std::move(port)] { offers_[id].port = port; });
-  if (!posted) close(absl::UnavailableError("weftd is busy or closing; come back"));
+  if (!posted) close(Busy());
 }
 
 bool FleetDriver::TakeOffer(int64_t id, proto::OfferReport report) {

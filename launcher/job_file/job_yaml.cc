@@ -176,7 +176,7 @@ std::string JobFile::Locate(absl::string_view message) const {
   const size_t colon = message.find(": ");
   if (colon == absl::string_view::npos) return absl::StrCat(message);
   const absl::string_view key = message.substr(0, colon);
-  const std::vector<std::string> sections = JobSections();
+  const std::vector<std::string>& sections = JobSections();
   const std::string section(key.substr(0, key.find('.')));
   if (absl::StrContains(key, ' ') ||
       std::find(sections.begin(), sections.end(), section) == sections.end()) {

@@ -1,5 +1,9 @@
 #include "plan/keys/job_keys.h"
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "plan/keys/value_text.h"
 
@@ -365,10 +369,13 @@ absl::Span<const JobKey> JobKeys() {
 }
 
 const JobKey* FindJobKey(absl::string_view dotted) {
-  for (const JobKey& key : kJobKeys) {
-    if (key.key == dotted) return &key;
-  }
-  return nullptr;
+  static const auto* const keys = [] {
+    auto* const made = new std::map<absl::string_view, const JobKey*>();
+    for (const JobKey& key : kJobKeys) made->emplace(key.key, &key);
+    return made;
+  }();
+  const auto found = keys->find(dotted);
+  return found == keys->end() ? nullptr : found->second;
 }
 
 std::string MeaningText(const JobKey& key) {
@@ -390,14 +397,15 @@ std::string DefaultText(const JobKey& key) {
   return LineText(PrintField(key.field(plain)));
 }
 
-std::vector<std::string> JobSections() {
-  std::vector<std::string> sections;
-  for (const JobKey& key : kJobKeys) {
-    if (sections.empty() || sections.back() != key.section()) {
-      sections.emplace_back(key.section());
+const std::vector<std::string>& JobSections() {
+  static const auto* const sections = [] {
+    auto* const made = new std::vector<std::string>();
+    for (const JobKey& key : kJobKeys) {
+      if (made->empty() || made->back() != key.section()) made->emplace_back(key.section());
     }
-  }
-  return sections;
+    return made;
+  }();
+  return *sections;
 }
 
 }  // namespace weft

@@ -49,7 +49,7 @@ absl::Span<const JobKey> JobKeys();
 const JobKey* FindJobKey(absl::string_view dotted);  // null: none
 
 // Sections, in order: job, model, tokenizer, data, ...
-std::vector<std::string> JobSections();
+const std::vector<std::string>& JobSections();
 
 // Returns JobKey::meaning with the words in it: "`constant`, `linear` or `cosine`".
 std::string MeaningText(const JobKey& key);

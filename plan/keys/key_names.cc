@@ -81,7 +81,7 @@ const std::map<std::string, std::string>& AliasTable() {
 }
 
 bool IsSection(absl::string_view name) {
-  const std::vector<std::string> sections = JobSections();
+  const std::vector<std::string>& sections = JobSections();
   return std::find(sections.begin(), sections.end(), name) != sections.end();
 }
 

@@ -100,6 +100,36 @@ TEST_F(ServiceCommandLine, SaysWhyAGenerationOfAJobStopped) {
   WaitForPhase("job-1", "CANCELLED");
 }
 
+// Stopped for 60 of every 64 ms, it goes on for the rest of it.
+TEST_F(ServiceCommandLine, SaysWhichRankOfAJobIsSlow) {
+  StartHost(2);
+  Weft({"submit", WriteJob(100000)});
+  WaitForStep("job-1", 40);
+  const std::vector<Found> ranks = Processes("weft-worker ");
+  ASSERT_EQ(ranks.size(), 2u);
+  const std::string rank = VariableOf(ranks[1].pid, "OMPI_COMM_WORLD_RANK");
+  const auto is_told = [&] {
+    return Get("job-1").reason().find(" is slow: it computes for ") != std::string::npos;
+  };
+  const double begun_s = NowSeconds();
+  while (!is_told() && NowSeconds() - begun_s < 60) {
+    for (int time = 0; time < 8; ++time) {
+      KillFound(ranks[1], SIGSTOP);
+      SleepSeconds(0.06);
+      KillFound(ranks[1], SIGCONT);
+      SleepSeconds(0.004);
+    }
+  }
+  EXPECT_THAT(Get("job-1").reason(), HasSubstr("rank " + rank + " ("));
+  EXPECT_THAT(Weft({"events", "job-1"}), HasSubstr("rank " + rank + " ("));
+  const std::string why = Weft({"why-stopped", "job-1"});
+  EXPECT_THAT(why, HasSubstr("no generation was ended by a failure\na rank "));
+  EXPECT_THAT(why, HasSubstr(" slow, generation 1\n  rank        " + rank + "\n  host        "));
+  EXPECT_THAT(why, HasSubstr("\n  since       step "));
+  Weft({"stop", "job-1", "--now"});
+  EXPECT_EQ(WaitForPhase("job-1", "CANCELLED").generation(), 1) << "it is named, not ended";
+}
+
 TEST_F(ServiceCommandLine, HoldsTheRunFolderOfAJobThatRuns) {
   StartHost(2);
   const std::string file = WriteJob(20000);
