@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<Client>> OpenPatiently(const std::string& run_fol
 }
 
 int Attach(const std::string& target) {
+  const LiveOutput live(std::cout, STDOUT_FILENO);
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
   const absl::Status is_no_job = CheckIsNoJob(paths->folder, "watch");
@@ -68,7 +69,6 @@ int Attach(const std::string& target) {
   const auto run = ReadPrevious(*paths);
   const int64_t library_bytes =
       run.ok() && *run ? (*run)->job.cluster.device.library_bytes : int64_t{0};
-  const LiveOutput live(std::cout, STDOUT_FILENO);
   const auto write = [](const std::string& text) { std::cout << text << std::flush; };
   Progress progress({.columns = TerminalColumns,
                      .log_freq = run.ok() && *run ? (*run)->job.log_freq : 1,

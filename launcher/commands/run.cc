@@ -279,7 +279,6 @@ std::function<void(const std::string&, const absl::Status&)> TellerOf(HostBook* 
 
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
           RunsEnd* end) {
-  const LiveOutput live(std::cout, STDOUT_FILENO);
   const JobSpec& job = prepared.file.job;
   const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
   std::atomic<StopWish> stop{StopWish::kNone};
@@ -466,6 +465,7 @@ absl::Status FindAllocation(RunArguments* arguments) {
 }
 
 int RunAndEnd(const RunArguments& arguments) {
+  const LiveOutput live(std::cout, STDOUT_FILENO);
   RunsEnd end;
   const int code = Run(arguments, &end);
   // Whoever starts the agents has sent the notice, and starts this again, too.
