@@ -103,6 +103,32 @@ TEST(FullDisk, OfTheRunFolderKeepsTrainingAndLosesNoStep) {
   EXPECT_EQ(umount2(run.run_folder().c_str(), MNT_DETACH), 0);
 }
 
+// What a run says goes to a file there.
+TEST(FullDisk, OfItsWordsLosesNoneOfThem) {
+  TinyRun run;
+  const std::string folder = fs::path(run.job_path()).parent_path(), disk = folder + "/disk";
+  if (!MountSmallDisk(disk, "size=256k")) {
+    GTEST_SKIP() << "mounting a small tmpfs needs root: " << std::strerror(errno);
+  }
+  fs::create_symlink(disk + "/words", folder + "/start-1.out");
+  const std::unique_ptr<Child> weft =
+      run.Run({"--set", "training.steps=600", "--set", "metrics.log_freq=1"});
+  ASSERT_TRUE(Says(*weft, "step 20/")) << weft->Stdout() << weft->Stderr();
+  Fill(disk + "/full");
+  run.WaitForStep(300, 60);
+  const std::string words = weft->Stdout();
+  EXPECT_THAT(words, Not(HasSubstr("step 290/"))) << "there was room for them";
+  fs::remove(disk + "/full");
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 120);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.substr(0, words.size()), words) << "nothing is written twice";
+  for (int step = 1; step <= 600; ++step) {
+    EXPECT_THAT(outcome.out, HasSubstr("\nstep " + std::to_string(step) + "/600 ")) << step;
+  }
+  EXPECT_THAT(outcome.out, HasSubstr("\ndone: step 600 of 600"));
+  EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
+}
+
 TEST(FullDisk, BeforeTheStartIsNamed) {
   TinyRun run;
   const std::string disk = fs::path(run.job_path()).parent_path() / "disk";
