@@ -80,9 +80,21 @@ TinyRun::TinyRun() : shared_files_before_(SharedFiles()) {
   std::ofstream(job_path_) << kJob;
 }
 
+// A run that is killed leaves its shared files: those whose processes these were.
 TinyRun::~TinyRun() {
-  for (const Found& process : Processes()) KillFound(process, SIGKILL);
+  std::set<std::string> killed;
+  for (const Found& process : Processes()) {
+    const std::string run_id = VariableOf(process.pid, "WEFT_RUN");
+    if (!run_id.empty()) killed.insert("weft-" + run_id);
+    KillFound(process, SIGKILL);
+  }
   Eventually(5, [&] { return Processes().empty(); });
+  for (const std::string& path : SharedFiles()) {
+    const std::string name = std::filesystem::path(path).filename();
+    std::error_code error;  // it is gone, or somebody else's
+    if (killed.count(name.substr(0, sizeof "weft-" - 1 + 16)) > 0)
+      std::filesystem::remove_all(path, error);
+  }
   if (::testing::Test::HasFailure()) {
     std::fprintf(stderr, "kept for a look: %s\n", folder_.c_str());
     return;
