@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "coordinator/fleet/fleet.h"
 #include "coordinator/service/job_entry.h"
-#include "proto/control.pb.h"
+#include "proto/driver.pb.h"
 #include "proto/fleet.pb.h"
 #include "proto/weft/v1/control.pb.h"
 
