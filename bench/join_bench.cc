@@ -39,8 +39,8 @@
 #include "plan/errors.h"
 #include "process/authority.h"
 #include "process/rpc.h"
-#include "proto/control.grpc.pb.h"
 #include "proto/job_text.h"
+#include "proto/weft/v1/control.grpc.pb.h"
 #include "proto/wire.h"
 
 namespace weft {
@@ -56,30 +56,34 @@ struct Options {
   std::string folder;
 };
 
-proto::SubmitJobRequest RequestFor(const Options& options) {
-  proto::SubmitJobRequest request;
+v1::SubmitRequest RequestFor(const Options& options) {
+  v1::SubmitRequest request;
   request.set_request_id("join");
+  request.set_brings_hosts(true);
   JobSpec job = SmallJob(options.agents, options.ranks);
   job.fault_tolerance.preflight = options.preflight;
-  request.set_job(JobText(job));
-  request.set_run_folder("/tmp/weft");
-  *request.mutable_layout() = ToProto(Layout{.dp = options.agents * options.ranks});
+  v1::Submission& submission = *request.mutable_submission();
+  submission.set_job(JobText(job));
+  submission.set_run_folder("/tmp/weft");
+  *submission.mutable_layout() = ToProto(Layout{.dp = options.agents * options.ranks}).properties();
   return request;
 }
 
 // Follows the job until `phase`; when that was, by weftd's clock.
-absl::StatusOr<int64_t> TimeOf(proto::Control::Stub& control, const std::string& phase) {
+absl::StatusOr<int64_t> TimeOf(v1::Control::Stub& control, const std::string& phase) {
   grpc::ClientContext context;
   SetDeadline(context, 300000);
-  const auto stream = control.Watch(&context, proto::WatchRequest());
-  proto::JobEvent event;
-  while (stream->Read(&event)) {
-    if (!event.has_phase()) continue;
-    if (event.phase().phase() == phase) {
-      context.TryCancel();
-      return event.unix_ms();
+  const auto stream = control.Watch(&context, v1::WatchRequest());
+  v1::WatchReply reply;
+  while (stream->Read(&reply)) {
+    for (const v1::Event& event : reply.events()) {
+      if (!event.has_phase()) continue;
+      if (event.phase().phase() == phase) {
+        context.TryCancel();
+        return event.unix_ms();
+      }
+      if (event.phase().phase() == "FAILED") return absl::InternalError(event.phase().reason());
     }
-    if (event.phase().phase() == "FAILED") return absl::InternalError(event.phase().reason());
   }
   return absl::UnavailableError("weftd says no more");
 }
@@ -147,7 +151,7 @@ class JoinBench {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       const auto channel = OpenChannel(socket);
       if (!channel.ok()) continue;
-      control_ = proto::Control::NewStub(*channel);
+      control_ = v1::Control::NewStub(*channel);
       target_ = socket;
       int port = 0;
       if (!options_.tls) return absl::OkStatus();
@@ -196,10 +200,10 @@ class JoinBench {
   absl::Status Join(const WeftdProcess& weftd) {
     grpc::ClientContext context;
     SetDeadline(context, 300000);
-    proto::SubmitJobReply reply;
+    v1::SubmitReply reply;
     const int64_t submitted_ms = absl::ToUnixMillis(absl::Now());
     const double cpu_s = weftd.CpuSeconds();
-    RETURN_IF_ERROR(FromGrpc(control_->SubmitJob(&context, RequestFor(options_), &reply)));
+    RETURN_IF_ERROR(FromGrpc(control_->Submit(&context, RequestFor(options_), &reply)));
     ASSIGN_OR_RETURN(const int64_t launched_ms, TimeOf(*control_, "STARTING"));
     if (options_.preflight) {
       std::printf(
@@ -228,7 +232,7 @@ class JoinBench {
   std::vector<std::string> bundles_;
   std::atomic<int64_t> beat_ms_ = kSmallJobLeaseS * 1000 / 8;
   AgentCounts counts_;
-  std::unique_ptr<proto::Control::Stub> control_;
+  std::unique_ptr<v1::Control::Stub> control_;
   std::vector<std::unique_ptr<SimulatedAgent>> agents_;
 };
 

@@ -214,6 +214,11 @@ void Driver::RememberEvents(const Watched& before, const std::vector<proto::JobE
   if (job_.id != before.job_id) {
     history_.clear();
     forgotten_revision_ = 0;
+    submitted_revision_ = job_.revision;
+    submitted_unix_ms_ = events.empty() ? 0 : events.front().unix_ms();
+  }
+  for (const proto::JobEvent& event : events) {
+    if (event.has_phase()) ended_unix_ms_ = IsOver(job_.phase) ? event.unix_ms() : 0;
   }
   history_.insert(history_.end(), events.begin(), events.end());
   while (history_.size() > kMaxHistory) {
@@ -331,12 +336,13 @@ void Driver::GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& re
 
 void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
   const bool posted = Post([this, request = std::move(request), reply] {
-    absl::Status asked = CheckJob(request.job_id());
+    absl::Status asked = CheckJob(request.job_id(), request.expected_revision());
     Failpoint("driver.stop_asked");
     if (asked.ok()) asked = Wish(StopAsked{request.now()});
     // One that was asked before may wait for the disk still.
     if (asked.ok() && request.now()) asked = journal_.behind();
-    if (!asked.ok() && !absl::IsNotFound(asked) && request.now() && !broken_) {
+    const bool is_refused = absl::IsNotFound(asked) || absl::IsAborted(asked);
+    if (!asked.ok() && !is_refused && request.now() && !broken_) {
       // A job can be ended whatever becomes of the disk; nobody is told OK of it.
       Happened(StopAsked{/*now=*/true});
       asked = absl::UnavailableError(
@@ -350,9 +356,9 @@ void Driver::StopJob(proto::StopJobRequest request, const Acknowledge& reply) {
   if (!posted) reply(Busy());
 }
 
-void Driver::Checkpoint(const Acknowledge& reply) {
-  const bool posted = Post([this, reply] {
-    absl::Status asked = CheckJob("");
+void Driver::Checkpoint(proto::CheckpointJobRequest request, const Acknowledge& reply) {
+  const bool posted = Post([this, request = std::move(request), reply] {
+    absl::Status asked = CheckJob(request.job_id(), request.expected_revision());
     if (asked.ok()) asked = Wish(CheckpointAsked{});
     outgoing_.Then(
         [reply, asked](const absl::Status& durable) { reply(asked.ok() ? durable : asked); });
@@ -382,6 +388,14 @@ absl::Status Driver::CheckJob(const std::string& job_id) const {
       absl::StrCat("job ", job_id, " is not the current one, which is ", job_.id));
 }
 
+absl::Status Driver::CheckJob(const std::string& job_id, int64_t expected_revision) const {
+  RETURN_IF_ERROR(CheckJob(job_id));
+  if (expected_revision == 0 || expected_revision == job_.revision) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(job_.id, " is at revision ", job_.revision, ", not at ",
+                                         expected_revision,
+                                         "; look at it again before you change it"));
+}
+
 absl::StatusOr<proto::SubmitJobReply> Driver::OnSubmit(const proto::SubmitJobRequest& request) {
   ASSIGN_OR_RETURN(const Submitted submitted, FactOf(request));
   RETURN_IF_ERROR(CheckSubmission(submitted));
@@ -391,15 +405,43 @@ absl::StatusOr<proto::SubmitJobReply> Driver::OnSubmit(const proto::SubmitJobReq
   Act();
   proto::SubmitJobReply reply;
   reply.set_job_id(job_.id);
+  reply.set_revision(submitted_revision_);
   return reply;
+}
+
+proto::HostHeard Driver::HeardOf(const std::string& machine, const Agent& agent) const {
+  proto::HostHeard heard;
+  heard.set_machine(machine);
+  heard.set_host(agent.host);
+  heard.set_version(agent.version);
+  heard.set_slots(job_.spec.cluster.slots_per_node);
+  for (const HostShare& share : job_.generation.shares) {
+    if (share.machine == machine) heard.set_ranks(static_cast<int32_t>(share.ranks.size()));
+  }
+  const auto offer = job_.offers.find(machine);
+  if (offer == job_.offers.end()) return heard;
+  if (offer->second.slots > 0) heard.set_slots(offer->second.slots);
+  heard.set_cores(offer->second.cores);
+  heard.set_gpus(offer->second.gpus);
+  for (const std::string& address : offer->second.addresses) heard.add_addresses(address);
+  return heard;
 }
 
 absl::StatusOr<proto::JobStatus> Driver::OnGetJob(const proto::JobRequest& request) const {
   RETURN_IF_ERROR(CheckJob(request.job_id()));
   proto::JobStatus status = StatusOf(job_, progress_);
   for (const auto& [machine, stream] : agent_of_machine_) {
-    status.add_agents(agents_.at(stream).host);
+    *status.add_hosts() = HeardOf(machine, agents_.at(stream));
   }
+  status.set_run_folder(job_.run_folder);
+  status.set_name(job_.spec.name);
+  status.set_submitted_unix_ms(submitted_unix_ms_);
+  if (IsOverAndGone()) status.set_ended_unix_ms(ended_unix_ms_);
+  const Cluster& cluster = job_.spec.cluster;
+  const int least_nodes = job_.spec.hosts.least_nodes;
+  status.set_least_nodes(least_nodes > 0 ? least_nodes : cluster.nodes);
+  status.set_nodes(cluster.nodes);
+  status.set_slots_per_node(cluster.slots_per_node);
   return status;
 }
 

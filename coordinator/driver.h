@@ -92,7 +92,7 @@ class Driver final {
   void GetJob(proto::JobRequest request, const Reply<proto::JobStatus>& reply);
   void StopJob(proto::StopJobRequest request, const Acknowledge& reply);
   // All ranks save at the next step's end, and go on.
-  void Checkpoint(const Acknowledge& reply);
+  void Checkpoint(proto::CheckpointJobRequest request, const Acknowledge& reply);
   // Streams have ids that the caller chooses, each once.
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
@@ -244,6 +244,7 @@ class Driver final {
   // Messages, on the driver's thread.
   absl::StatusOr<proto::SubmitJobReply> OnSubmit(const proto::SubmitJobRequest& request);
   absl::StatusOr<proto::JobStatus> OnGetJob(const proto::JobRequest& request) const;
+  proto::HostHeard HeardOf(const std::string& machine, const Agent& agent) const;
   absl::Status OnWatch(int64_t id, const proto::WatchRequest& request, const WatcherPort& port);
   void OnAgentReport(int64_t id, const proto::AgentReport& report);
   void OnHeard(int64_t id, const std::vector<int64_t>& streams);
@@ -268,6 +269,7 @@ class Driver final {
   void OnStep(const proto::WorkerReport& report);
   void OnDetach(int64_t id);
   absl::Status CheckJob(const std::string& job_id) const;
+  absl::Status CheckJob(const std::string& job_id, int64_t expected_revision) const;
   void Refuse(int64_t id, const absl::Status& why);
   void HangUp(const Stream& stream, const absl::Status& why);
   void AcknowledgeLater(int64_t id, Stream& stream);
@@ -299,6 +301,10 @@ class Driver final {
   std::map<int64_t, WatcherPort> watchers_;
   std::deque<proto::JobEvent> history_;  // of the current job, journaled events only
   int64_t forgotten_revision_ = 0;       // newest one that history_ has lost
+  // The current job was submitted then, and came to its last phase.
+  int64_t submitted_revision_ = 0;
+  int64_t submitted_unix_ms_ = 0;
+  int64_t ended_unix_ms_ = 0;
   std::optional<proto::JobEvent> last_step_;
   std::map<int64_t, Agent> agents_;                   // by stream
   std::map<std::string, int64_t> agent_of_machine_;   // its stream

@@ -9,7 +9,7 @@
 #include "coordinator/job.h"
 #include "coordinator/record.h"
 #include "proto/agent.pb.h"
-#include "proto/control.pb.h"
+#include "proto/driver.pb.h"
 
 namespace weft {
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/job.h"
 #include "proto/agent.pb.h"
-#include "proto/control.pb.h"
+#include "proto/driver.pb.h"
 #include "proto/journal.pb.h"
 
 namespace weft {

@@ -2,15 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/errors.h"
-#include "plan/keys/resolved_job.h"
-#include "proto/job_text.h"
 #include "proto/loss_json.h"
-#include "proto/wire.h"
 
 namespace weft {
 
-std::string EventLine(const proto::JobEvent& event, const std::string& job_id, int64_t allocation) {
+std::string EventLine(const v1::Event& event, const std::string& job_id, int64_t allocation) {
   nlohmann::ordered_json json = {{"unix_ms", event.unix_ms()},
                                  {"revision", event.revision()},
                                  {"generation", event.generation()}};
@@ -19,28 +15,28 @@ std::string EventLine(const proto::JobEvent& event, const std::string& job_id, i
     json["allocation"] = allocation;
   }
   switch (event.event_case()) {
-    case proto::JobEvent::kPhase:
+    case v1::Event::kPhase:
       json["event"] = "phase";
       json["phase"] = event.phase().phase();
       json["reason"] = event.phase().reason();
       break;
-    case proto::JobEvent::kCommitted:
+    case v1::Event::kCommitted:
       json["event"] = "committed";
       json["step"] = event.committed().step();
       json["folder"] = event.committed().folder();
       json["bytes"] = event.committed().bytes();
       break;
-    case proto::JobEvent::kNotSaved:
+    case v1::Event::kNotSaved:
       json["event"] = "not_saved";
       json["step"] = event.not_saved().step();
       json["rank"] = event.not_saved().rank();
       json["reason"] = event.not_saved().reason();
       json["saved_step"] = event.not_saved().saved_step();
       break;
-    case proto::JobEvent::kLost:
+    case v1::Event::kLost:
       AddLoss(event.lost(), json);
       break;
-    case proto::JobEvent::kRankSlow:
+    case v1::Event::kRankSlow:
       AddSlow(event.rank_slow(), json);
       break;
     default:
@@ -58,22 +54,6 @@ int64_t RevisionIn(const std::string& line, const std::string& job_id, int64_t a
   }
   const auto revision = json.find("revision");
   return revision != json.end() && revision->is_number_integer() ? revision->get<int64_t>() : 0;
-}
-
-absl::StatusOr<std::string> ResolvedText(const proto::SubmitJobRequest& request,
-                                         const proto::JobStatus& status,
-                                         absl::string_view weft_version) {
-  ASSIGN_OR_RETURN(const JobSpec job, ParseJobText(request.job()));
-  ASSIGN_OR_RETURN(const Layout layout, FromProto(status.layout()));
-  const RunRecord record{
-      .run_id = request.run().id(),
-      .generation = status.generation(),
-      .weft_version = std::string(weft_version),
-      .planned_bytes = status.planned_bytes(),
-      .predicted_step_s = status.predicted_step_s(),
-      .data = {request.data().begin(), request.data().end()},
-      .accepted = {request.run().accepted().begin(), request.run().accepted().end()}};
-  return ResolvedText(Resolve(job, layout), record);
 }
 
 }  // namespace weft

@@ -1,13 +1,10 @@
-// Messages become what is written into the folder of a run: a line of events.jsonl for each event,
-// resolved.yaml for each generation. `weft run` and weftd write the same (process/run_files.h).
-// Pure.
+// Events become what is written into the folder of a run: lines of events.jsonl. `weft run` and
+// weftd write the same (process/run_files.h). Pure.
 #pragma once
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "proto/control.pb.h"
+#include "proto/weft/v1/control.pb.h"
 
 namespace weft {
 
@@ -15,15 +12,9 @@ namespace weft {
 // metrics.jsonl), what hosts have found out about themselves.
 // `job_id` and `allocation`: of a job that a weftd serves, whose revisions count anew with each
 // allocation; none of `weft run`.
-std::string EventLine(const proto::JobEvent& event, const std::string& job_id = "",
+std::string EventLine(const v1::Event& event, const std::string& job_id = "",
                       int64_t allocation = 0);
 // Returns the revision that a line names if it is of that allocation, else 0.
 int64_t RevisionIn(const std::string& line, const std::string& job_id, int64_t allocation);
-
-// Returns resolved.yaml of the generation that `status` tells of. InvalidArgument: the job's text
-// or the layout is none.
-absl::StatusOr<std::string> ResolvedText(const proto::SubmitJobRequest& request,
-                                         const proto::JobStatus& status,
-                                         absl::string_view weft_version);
 
 }  // namespace weft

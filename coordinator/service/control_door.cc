@@ -8,21 +8,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/planning.h"
+#include "coordinator/service/control_calls.h"
 #include "coordinator/service/logs_stream.h"
 #include "plan/errors.h"
-#include "plan/keys/job_rules.h"
-#include "plan/search/search.h"
 #include "process/clock.h"
 #include "process/log.h"
 #include "process/outbox.h"
 #include "process/rpc.h"
 #include "proto/job_text.h"
-#include "proto/wire.h"
 
 namespace weft {
 namespace {
 
-constexpr char kApiVersion[] = "v1.0";
 constexpr size_t kMaxReplies = 2000;  // that wait for one watcher
 
 class JobsStream final : public grpc::ServerWriteReactor<v1::WatchReply> {
@@ -52,49 +49,6 @@ class JobsStream final : public grpc::ServerWriteReactor<v1::WatchReply> {
   const CallLimits::Held held_;
   const std::shared_ptr<Box> outbox_;
 };
-
-template <typename Message>
-class Refusal final : public grpc::ServerWriteReactor<Message> {
- public:
-  explicit Refusal(const absl::Status& why) { this->Finish(ToGrpc(why)); }
-  void OnDone() override { delete this; }
-};
-
-// Finishes the call with the answer, whenever it comes.
-template <typename Message>
-Reply<Message> Into(grpc::ServerUnaryReactor* reactor, Message* reply) {
-  return [reactor, reply](const absl::StatusOr<Message>& answer) {
-    if (answer.ok()) *reply = *answer;
-    reactor->Finish(ToGrpc(answer.status()));
-  };
-}
-
-absl::StatusOr<v1::PlanReply> PlanFor(const v1::PlanRequest& request) {
-  absl::StatusOr<JobSpec> job = ParseJobText(request.job());
-  if (!job.ok()) return job.status();
-  for (const SpecIssue& issue : Validate(*job)) {
-    return absl::InvalidArgumentError(absl::StrCat(issue.key, ": ", issue.message));
-  }
-  const absl::StatusOr<weft::Plan> plan = FindPlan(*job, Purpose::kRun);
-  if (!plan.ok()) return plan.status();
-  v1::PlanReply reply;
-  *reply.mutable_layout() = ToProto(plan->layout).properties();
-  reply.set_planned_bytes(plan->peak_bytes());
-  reply.set_predicted_step_s(plan->time.total_s());
-  reply.set_ranks(plan->layout.world_size());
-  return reply;
-}
-
-LogLevel LevelOf(v1::SetLogLevelRequest::Level level) {
-  switch (level) {
-    case v1::SetLogLevelRequest::WARNING:
-      return LogLevel::kWarning;
-    case v1::SetLogLevelRequest::ERROR:
-      return LogLevel::kError;
-    default:
-      return LogLevel::kInfo;
-  }
-}
 
 }  // namespace
 
@@ -258,19 +212,16 @@ grpc::ServerWriteReactor<v1::LogsReply>* JobsDoor::Logs(Context* context,
   if (!caller.ok()) return new Refusal<v1::LogsReply>(caller.status());
   absl::StatusOr<CallLimits::Held> held = limits_.TakeStream(CallerText(*caller));
   if (!held.ok()) return new Refusal<v1::LogsReply>(held.status());
-  return new LogsStream(fleet_, *std::move(held), *request);
+  const auto ask = [this](const v1::GetRequest& job, const Reply<v1::Job>& answer) {
+    fleet_.Get(job, answer);
+  };
+  return new LogsStream(ask, *std::move(held), *request);
 }
 
 JobsDoor::Unary* JobsDoor::SetLogLevel(Context* context, const v1::SetLogLevelRequest* request,
                                        v1::SetLogLevelReply* reply) {
   const auto set = [&](const Caller& caller, const Reply<v1::SetLogLevelReply>& answer) {
-    static std::atomic<v1::SetLogLevelRequest::Level> level = v1::SetLogLevelRequest::INFO;
-    v1::SetLogLevelReply before;
-    before.set_before(level.exchange(request->level()));
-    LogWarning(absl::StrCat(CallerText(caller), " sets the log's level to ",
-                            v1::SetLogLevelRequest::Level_Name(request->level())));
-    SetLeastLogLevel(LevelOf(request->level()));
-    answer(before);
+    answer(SetLogLevelTo(request->level(), CallerText(caller)));
   };
   return Take<v1::SetLogLevelReply>(context, Role::kOperator, "SetLogLevel", reply, set);
 }

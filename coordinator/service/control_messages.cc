@@ -53,8 +53,7 @@ absl::Status SetSize(const FleetRequest& asked, proto::SubmitJobRequest& request
   return absl::OkStatus();
 }
 
-void FillStatus(const JobEntry& entry, v1::Job& message) {
-  const proto::JobStatus& status = entry.status;
+void FillStatus(const proto::JobStatus& status, v1::Job& message) {
   message.set_generation(status.generation());
   message.set_step(status.step());
   message.set_steps(status.steps());
@@ -92,17 +91,12 @@ absl::StatusOr<int64_t> ParseJobName(absl::string_view name) {
   return absl::NotFoundError(absl::StrCat("job \"", name, "\": is none; a job is named as job-17"));
 }
 
-namespace {
-
-// Its Driver is through with the job, which is over once its hosts are given back.
 bool IsLastPhase(absl::string_view phase) {
   for (int each = 0; each <= static_cast<int>(Phase::kCancelled); ++each) {
     if (PhaseName(static_cast<Phase>(each)) == phase) return IsOver(static_cast<Phase>(each));
   }
   return false;
 }
-
-}  // namespace
 
 PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry) {
   const bool is_told = entry.allocation == job.allocation && !entry.status.phase().empty();
@@ -131,7 +125,7 @@ v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64
   v1::Job message;
   message.set_job_id(JobName(job));
   FillRequest(entry, message);
-  FillStatus(entry, message);
+  FillStatus(entry.status, message);
   message.set_owner(placed.request.owner);
   message.set_owner_uid(placed.request.owner_uid);
   const PhaseWords words = PhaseOf(placed, entry);
@@ -151,6 +145,50 @@ v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64
   }
   message.set_queue_place(static_cast<int32_t>(queue_place));
   return message;
+}
+
+v1::Job RunMessage(const proto::JobStatus& status, int64_t owner_uid, const std::string& owner) {
+  v1::Job message;
+  message.set_job_id(status.job_id());
+  message.set_name(status.name());
+  message.set_owner(owner);
+  message.set_owner_uid(owner_uid);
+  message.set_phase(status.phase());
+  message.set_reason(status.reason());
+  message.set_revision(status.revision());
+  message.set_submitted_unix_ms(status.submitted_unix_ms());
+  message.set_ended_unix_ms(status.ended_unix_ms());
+  FillStatus(status, message);
+  message.set_least_nodes(status.least_nodes());
+  message.set_nodes(status.nodes());
+  message.set_slots_per_node(status.slots_per_node());
+  message.set_run_folder(status.run_folder());
+  message.set_brings_hosts(true);
+  return message;
+}
+
+v1::HostsReply RunHosts(const proto::JobStatus& status, int64_t owner_uid,
+                        const std::string& owner) {
+  v1::HostsReply reply;
+  reply.set_revision(status.revision());
+  for (const proto::HostHeard& heard : status.hosts()) {
+    v1::Host& host = *reply.add_hosts();
+    host.set_machine(heard.machine());
+    host.set_host(heard.host());
+    host.set_owner(owner);
+    host.set_owner_uid(owner_uid);
+    host.set_slots(heard.slots());
+    host.set_slots_used(heard.ranks());
+    host.set_present(true);
+    if (heard.ranks() > 0) host.add_job_ids(status.job_id());
+    host.set_cores(heard.cores());
+    host.set_gpus(heard.gpus());
+    host.set_version(heard.version());
+    *host.mutable_addresses() = heard.addresses();
+  }
+  std::sort(reply.mutable_hosts()->begin(), reply.mutable_hosts()->end(),
+            [](const v1::Host& a, const v1::Host& b) { return a.host() < b.host(); });
+  return reply;
 }
 
 namespace {
@@ -252,6 +290,7 @@ proto::SubmitJobRequest DriverRequestOf(const v1::Submission& submission) {
   *request.mutable_data() = submission.data();
   request.set_last_generation(submission.last_generation());
   request.set_expected_hosts(submission.expected_hosts());
+  request.set_slots_as_offered(submission.slots_as_offered());
   return request;
 }
 
@@ -262,6 +301,7 @@ absl::StatusOr<proto::SubmitJobRequest> DriverRequest(int64_t job, const FleetJo
   request.set_job_id(JobName(job));
   if (entry.status.saved_size() > 0) GoOn(entry.status, request);
   if (placed.request.brings_hosts) return request;
+  request.clear_slots_as_offered();
   request.set_expected_hosts(static_cast<int32_t>(placed.shares.size()));
   RETURN_IF_ERROR(SetSize(placed.request, request));
   return request;

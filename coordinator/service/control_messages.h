@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "coordinator/fleet/fleet.h"
 #include "coordinator/service/job_entry.h"
-#include "proto/control.pb.h"
+#include "proto/driver.pb.h"
 #include "proto/fleet.pb.h"
 #include "proto/weft/v1/control.pb.h"
 
@@ -21,6 +21,9 @@ std::string JobName(int64_t job);
 // NotFound if it names no job.
 absl::StatusOr<int64_t> ParseJobName(absl::string_view name);
 
+// A Driver is through with a job in that phase. A fleet's job is over once its hosts are given
+// back.
+bool IsLastPhase(absl::string_view phase);
 // A job's phase and the reason for it, for people.
 struct PhaseWords {
   std::string phase;
@@ -31,6 +34,11 @@ PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry);
 // `queue_place` 1: it is the next; 0: it is not queued. `waits_for`: of one that is.
 v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64_t queue_place,
                    const std::string& waits_for);
+// The job of a private weftd, which brings its hosts. `owner_uid`: whose weftd it is.
+v1::Job RunMessage(const proto::JobStatus& status, int64_t owner_uid, const std::string& owner);
+// The hosts of such a job, by name.
+v1::HostsReply RunHosts(const proto::JobStatus& status, int64_t owner_uid,
+                        const std::string& owner);
 // `offer`: null: the host has told nothing of itself.
 v1::Host HostMessage(const Fleet& fleet, const std::string& machine, const proto::HostOffer* offer,
                      int64_t now_ms);

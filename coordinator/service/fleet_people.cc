@@ -1,13 +1,10 @@
 // The fleet driver's part that has to do with what people wish; what they ask and watch is in
 // fleet_questions.cc.
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <xxhash.h>
-
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/service/answer_book.h"
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
 #include "plan/errors.h"
@@ -16,28 +13,8 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxIdBytes = 256;
 constexpr size_t kMaxQueuedJobs = 10000;
 constexpr double kMaxDeadlineS = 1e6;
-
-// The same bytes for the same fields, in whatever order a map was filled.
-std::string AskedText(const char* call, const google::protobuf::MessageLite& request) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    request.SerializeToCodedStream(&coded);
-  }
-  return absl::StrCat(call, " ", absl::Hex(XXH3_64bits(bytes.data(), bytes.size())));
-}
-
-absl::Status CheckRequestId(const std::string& id) {
-  if (!id.empty() && id.size() <= kMaxIdBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("request_id: has ", id.size(),
-                   " bytes; choose a fresh one for each wish, of 1 to ", kMaxIdBytes, " bytes"));
-}
 
 absl::Status IsOverAlready(int64_t job, const FleetJob& over) {
   return absl::FailedPreconditionError(absl::StrCat(JobName(job), " is ", over.end, " already"));
@@ -81,9 +58,7 @@ absl::Status FleetDriver::Begin(const char* call, const Request& request,
   const std::string asked = AskedText(call, request);
   if (const proto::Answered* before = book_.FindAnswer(request.request_id())) {
     if (before->asked() == asked) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("request_id: \"", request.request_id(),
-                     "\" was used for another wish before; choose a fresh one for each"));
+    return UsedBefore(request.request_id());
   }
   if (haste == Haste::kCanWait) RETURN_IF_ERROR(journal_->behind());
   ASSIGN_OR_RETURN(Change<Message> change, make(request));
@@ -322,7 +297,7 @@ void FleetDriver::Checkpoint(const Caller& caller, v1::CheckpointRequest request
               status.ok() && queue_of_tasks_.Post([request, answer] { answer(request); });
           if (!goes_on) reply(status.ok() ? Busy() : status);
         };
-        runners_.at(*FindJob(request.job_id())).driver->Checkpoint(asked);
+        runners_.at(*FindJob(request.job_id())).driver->Checkpoint({}, asked);
       });
   if (!posted) reply(Busy());
 }

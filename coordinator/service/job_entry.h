@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "proto/control.pb.h"
+#include "proto/driver.pb.h"
 #include "proto/weft/v1/control.pb.h"
 
 namespace weft {

@@ -33,8 +33,8 @@ void AddNew(std::vector<LogFile> found, std::vector<LogFile>& files) {
 
 }  // namespace
 
-LogsStream::LogsStream(FleetDriver& fleet, CallLimits::Held held, v1::LogsRequest request)
-    : fleet_(fleet), held_(std::move(held)), request_(std::move(request)) {
+LogsStream::LogsStream(AskForJob ask, CallLimits::Held held, v1::LogsRequest request)
+    : ask_(std::move(ask)), held_(std::move(held)), request_(std::move(request)) {
   ++OpenStreams();
   thread_ = std::thread([this] { Run(); });
 }
@@ -91,7 +91,11 @@ absl::Status LogsStream::Tell() {
     if (!TellFiles(newest, files, is_over || !request_.follow())) return absl::OkStatus();
     if (is_over || !request_.follow()) return absl::OkStatus();
     if (!Rest()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(job, Job());
+    const absl::StatusOr<v1::Job> now = Job();
+    // A weftd that closes has told all that there is.
+    if (!now.ok() && !TellFiles(newest, files, /*to_end=*/true)) return absl::OkStatus();
+    if (!now.ok()) return now.status();
+    job = *now;
   }
 }
 
@@ -124,7 +128,7 @@ absl::StatusOr<v1::Job> LogsStream::Job() {
   auto answer = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
   v1::GetRequest request;
   request.set_job_id(request_.job_id());
-  fleet_.Get(request, [answer](const absl::StatusOr<v1::Job>& job) { answer->set_value(job); });
+  ask_(request, [answer](const absl::StatusOr<v1::Job>& job) { answer->set_value(job); });
   return answer->get_future().get();
 }
 

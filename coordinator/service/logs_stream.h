@@ -4,6 +4,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -11,16 +12,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/driver.h"
 #include "coordinator/service/call_limits.h"
-#include "coordinator/service/fleet_driver.h"
 #include "coordinator/service/run_logs.h"
+#include "proto/weft/v1/control.pb.h"
 
 namespace weft {
 
 class LogsStream final : public grpc::ServerWriteReactor<v1::LogsReply> {
  public:
+  // Asks how the job stands; answered from any thread.
+  using AskForJob = std::function<void(const v1::GetRequest&, const Reply<v1::Job>&)>;
   // ResourceExhausted to the caller where too many of them are open.
-  LogsStream(FleetDriver& fleet, CallLimits::Held held, v1::LogsRequest request);
+  LogsStream(AskForJob ask, CallLimits::Held held, v1::LogsRequest request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -36,7 +40,7 @@ class LogsStream final : public grpc::ServerWriteReactor<v1::LogsReply> {
   // False: the caller has gone.
   bool Rest();
 
-  FleetDriver& fleet_;
+  const AskForJob ask_;
   const CallLimits::Held held_;
   const v1::LogsRequest request_;
   std::mutex mutex_;  // guards the two below

@@ -1,10 +1,16 @@
 #include "coordinator/service/run_writer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "coordinator/service/control_messages.h"
+#include "plan/errors.h"
+#include "plan/keys/resolved_job.h"
 #include "process/run_files.h"
+#include "proto/job_text.h"
 #include "proto/run_text.h"
+#include "proto/wire.h"
 
 namespace weft {
 namespace {
@@ -12,6 +18,24 @@ namespace {
 constexpr int64_t kFilesWatch = 2;  // the writer's stream of a Driver's events
 constexpr int64_t kTryEveryMs = 1000;
 constexpr int64_t kMaxWaitingBytes = int64_t{64} << 20;
+
+// resolved.yaml of the generation that `status` tells of. InvalidArgument: the job's text or the
+// layout is none.
+absl::StatusOr<std::string> ResolvedTextOf(const proto::SubmitJobRequest& request,
+                                           const proto::JobStatus& status,
+                                           const std::string& weft_version) {
+  ASSIGN_OR_RETURN(const JobSpec job, ParseJobText(request.job()));
+  ASSIGN_OR_RETURN(const Layout layout, FromProto(status.layout()));
+  const RunRecord record{
+      .run_id = request.run().id(),
+      .generation = status.generation(),
+      .weft_version = weft_version,
+      .planned_bytes = status.planned_bytes(),
+      .predicted_step_s = status.predicted_step_s(),
+      .data = {request.data().begin(), request.data().end()},
+      .accepted = {request.run().accepted().begin(), request.run().accepted().end()}};
+  return ResolvedText(Resolve(job, layout), record);
+}
 
 }  // namespace
 
@@ -82,10 +106,13 @@ void RunWriter::Watch(const std::shared_ptr<Writing>& writing, int64_t after_rev
 }
 
 void RunWriter::Take(Writing& writing, const proto::JobEvent& event) {
-  writing.files->WriteEvent(EventLine(event, writing.run.job_id, writing.run.allocation));
+  std::optional<v1::Event> told = EventMessage(event);
+  if (!told) return;
+  told->set_revision(event.revision());
+  writing.files->WriteEvent(EventLine(*told, writing.run.job_id, writing.run.allocation));
   if (!event.has_phase() || event.phase().phase() != "STARTING") return;
   const absl::StatusOr<std::string> text =
-      ResolvedText(writing.run.request, writing.stands, writing.run.version);
+      ResolvedTextOf(writing.run.request, writing.stands, writing.run.version);
   if (text.ok()) writing.files->WriteResolved(*text).IgnoreError();
 }
 

@@ -11,7 +11,7 @@
 
 #include "coordinator/driver.h"
 #include "coordinator/task_queue.h"
-#include "proto/control.pb.h"
+#include "proto/driver.pb.h"
 
 namespace weft {
 

@@ -18,11 +18,11 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
-#include "coordinator/service.h"
 #include "coordinator/service/fleet_book.h"
 #include "coordinator/service/fleet_driver.h"
 #include "coordinator/service/fleet_journal.h"
 #include "coordinator/service/fleet_service.h"
+#include "coordinator/service/run_service.h"
 #include "plan/errors.h"
 #include "process/log.h"
 #include "process/rpc.h"
@@ -129,8 +129,8 @@ absl::Status ServeJob(const ServeOptions& options, End& end) {
   driver_options.on_broken = [&end](const absl::Status& why) { end.Come(why); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
                    Driver::Start(std::move(journal), std::move(driver_options)));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Service> service,
-                   Service::Start(options.socket, Version(), *driver, NetworkOf(options)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<RunService> service,
+                   RunService::Start(options.socket, Version(), *driver, NetworkOf(options)));
   LogInfo(absl::StrCat("weftd ", Version(), " serves on ", options.socket, ", process ", getpid()));
   RETURN_IF_ERROR(TellPort(options, service->network_port()));
   return end.Await();

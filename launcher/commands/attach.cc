@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "launcher/commands/commands.h"
+#include "launcher/commands/named_job.h"
 #include "launcher/commands/service_options.h"
-#include "launcher/run/client.h"
 #include "launcher/run/live_output.h"
 #include "launcher/run/progress.h"
 #include "launcher/run/run_folder.h"
@@ -23,14 +23,14 @@ constexpr int kAnswerMs = 10000;
 constexpr int kPollMs = 50;
 
 // The coordinator may still be starting.
-absl::StatusOr<std::unique_ptr<Client>> OpenPatiently(const std::string& run_folder,
-                                                      const std::atomic<bool>& left) {
-  auto client = Client::Open(SocketPath(run_folder));
+absl::StatusOr<std::unique_ptr<ControlClient>> OpenPatiently(const std::string& run_folder,
+                                                             const std::atomic<bool>& left) {
+  auto client = OpenRun(run_folder);
   for (int waited = 0; absl::IsUnavailable(client.status()) && !left && waited < kAnswerMs;
        waited += kPollMs) {
     if (!IsRunning(run_folder)) break;
     usleep(kPollMs * 1000);
-    client = Client::Open(SocketPath(run_folder));
+    client = OpenRun(run_folder);
   }
   return client;
 }
@@ -46,25 +46,25 @@ int Attach(const std::string& target) {
                                            "; see weft status, or start it with weft run"));
   }
   std::atomic<bool> left{false};
-  std::atomic<Client*> watching{nullptr};
+  std::atomic<ControlClient*> watching{nullptr};
   SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&](int) {
     left = true;
-    if (Client* client = watching.load()) client->StopWatching();
+    if (ControlClient* client = watching.load()) client->Leave();
   });
   const auto client = OpenPatiently(paths->folder, left);
   if (left) return kExitOk;
   if (!client.ok()) return Fail(client.status());
   // The coordinator is up before it has the job.
-  absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
+  absl::StatusOr<v1::Job> job = (*client)->Get("");
   for (int waited = 0; !job.ok() && !left && waited < kAnswerMs; waited += kPollMs) {
     if (!IsRunning(paths->folder)) break;
     usleep(kPollMs * 1000);
-    job = (*client)->GetJob("");
+    job = (*client)->Get("");
   }
   if (left) return kExitOk;
   if (!job.ok()) return Fail(job.status());
   watching = client->get();
-  if (left) (*client)->StopWatching();
+  if (left) (*client)->Leave();
   // The plan is of the arena; what is measured is the whole process.
   const auto run = ReadPrevious(*paths);
   const int64_t library_bytes =
@@ -79,9 +79,12 @@ int Attach(const std::string& target) {
   int64_t revision = job->revision();
   std::string phase = job->phase();
   const absl::Status status =
-      (*client)->Watch(job->job_id(), &revision, [&](const proto::JobEvent& event) {
-        if (event.has_phase()) phase = event.phase().phase();
-        progress.Take(event);
+      (*client)->Watch(job->job_id(), &revision, [&](const v1::WatchReply& reply) {
+        for (const v1::Event& event : reply.events()) {
+          if (event.has_phase()) phase = event.phase().phase();
+          progress.Take(event);
+        }
+        return true;
       });
   progress.Finish();
   if (left) {

@@ -120,7 +120,7 @@ absl::StatusOr<RunOutcome> TrainOnAll(const DoctorHosts& doctor, const JobFile& 
                           .env = {},
                           .stop = stop,
                           .on_event =
-                              [&](const proto::JobEvent& event) {
+                              [&](const v1::Event& event) {
                                 if (event.has_host_checked()) table->Take(event.host_checked());
                                 stop_if_all_is_known();
                               },

@@ -1,4 +1,5 @@
-// weft checkpoint, pause, resume, resize: what a person asks of a job that a weftd serves.
+// weft checkpoint, pause, resume, resize: what a person asks of a job that a weftd serves; the
+// first of a run, too.
 #include "launcher/commands/job_changes.h"
 
 #include <functional>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/named_job.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/service/job_view.h"
 #include "plan/errors.h"
@@ -53,6 +55,24 @@ void AddChange(CLI::App& app, const char* name, const char* description,
         Answer(arguments->words, [&](ControlClient& client) { return (client.*call)(request); }),
         arguments->json);
   });
+}
+
+absl::StatusOr<v1::Job> Checkpoint(const ChangeArguments& arguments) {
+  ASSIGN_OR_RETURN(const NamedJob job, OpenNamedJob(arguments.words, arguments.job, "checkpoint"));
+  v1::CheckpointRequest request;
+  request.set_job_id(job.job_id);
+  return job.client->Checkpoint(request);
+}
+
+void AddCheckpoint(CLI::App& app, int* exit_code) {
+  const auto arguments = std::make_shared<ChangeArguments>();
+  CLI::App* verb =
+      app.add_subcommand("checkpoint", "save a job or a run at its next step, and go on");
+  AddNamedJobArgument(*verb, &arguments->job)->required();
+  AddJsonOption(*verb, &arguments->json);
+  AddServiceOptions(*verb, &arguments->words);
+  verb->callback(
+      [arguments, exit_code] { *exit_code = Print(Checkpoint(*arguments), arguments->json); });
 }
 
 // "2:4", or "4" for just so many.
@@ -109,8 +129,7 @@ int StopJob(const ServiceWords& words, const std::string& job_id, bool now, doub
 }
 
 void AddJobChanges(CLI::App& app, int* exit_code) {
-  AddChange<v1::CheckpointRequest>(app, "checkpoint", "save a job at its next step, and go on",
-                                   &ControlClient::Checkpoint, exit_code);
+  AddCheckpoint(app, exit_code);
   AddChange<v1::PauseRequest>(app, "pause", "save a job, and give its hosts back",
                               &ControlClient::Pause, exit_code);
   AddChange<v1::ResumeRequest>(app, "resume", "queue a paused job again", &ControlClient::Resume,

@@ -1,4 +1,4 @@
-// weft logs: what the ranks of a job have written, as weftd's host sees it.
+// weft logs: what the ranks of a job or a run have written, as weftd's host sees it.
 #include <atomic>
 #include <csignal>
 #include <iostream>
@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/kubernetes_verbs.h"
+#include "launcher/commands/named_job.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/service/job_view.h"
@@ -44,9 +45,9 @@ std::optional<int64_t> SinceUnixMs(const std::string& text, absl::Time now) {
   return std::nullopt;
 }
 
-v1::LogsRequest RequestOf(const LogsArguments& arguments) {
+v1::LogsRequest RequestOf(const LogsArguments& arguments, const std::string& job_id) {
   v1::LogsRequest request;
-  request.set_job_id(arguments.job);
+  request.set_job_id(job_id);
   for (const int rank : arguments.ranks) request.add_ranks(rank);
   request.set_generation(arguments.generation);
   request.set_tail_lines(arguments.tail);
@@ -77,10 +78,6 @@ int Logs(const LogsArguments& arguments) {
     const absl::StatusOr<std::optional<JobSpec>> job = KubernetesJobOf(arguments.job);
     if (!job.ok()) return Fail(job.status());
     if (*job) return LogsOfPods(**job, arguments);
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat(arguments.job,
-                     " is no job; use job-17, as weft ps lists them, or the job "
-                     "file of a job in Kubernetes")));
   }
   std::atomic<bool> left{false};
   std::atomic<ControlClient*> client{nullptr};
@@ -88,18 +85,19 @@ int Logs(const LogsArguments& arguments) {
     left = true;
     if (ControlClient* open = client.load()) open->Leave();
   });
-  const auto opened = OpenService(arguments.words);
-  if (!opened.ok()) return FailCall(opened.status());
-  client = opened->get();
+  const absl::StatusOr<NamedJob> job = OpenNamedJob(arguments.words, arguments.job, "logs");
+  if (!job.ok()) return FailCall(job.status());
+  client = job->client.get();
   if (left) return kExitOk;
-  const absl::Status status =
-      (*opened)->Logs(RequestOf(arguments), [&](const v1::LogsReply& piece) {
+  absl::Status status =
+      job->client->Logs(RequestOf(arguments, job->job_id), [&](const v1::LogsReply& piece) {
         std::cout << (arguments.json ? absl::StrCat(MessageJson(piece), "\n")
                                      : LogText(piece, arguments.ranks.size() != 1))
                   << std::flush;
-        if (!std::cout) (*opened)->Leave();
+        if (!std::cout) job->client->Leave();
       });
   client = nullptr;
+  if (arguments.follow) status = EndOfStream(*job, status);
   if (left || (absl::IsCancelled(status) && !std::cout)) return kExitOk;
   return status.ok() ? kExitOk : FailCall(status);
 }
@@ -108,10 +106,10 @@ int Logs(const LogsArguments& arguments) {
 
 void AddLogs(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<LogsArguments>();
-  CLI::App* logs = app.add_subcommand("logs", "print what a job has written");
+  CLI::App* logs = app.add_subcommand("logs", "print what a job or a run has written");
   logs->add_option("job", arguments->job,
-                   "a job of weftd's, as weft ps lists them: job-17; or the file of a job in "
-                   "Kubernetes")
+                   "a job of weftd's, as weft ps lists them: job-17; else a run folder or its job "
+                   "file, while it runs; or the file of a job in Kubernetes")
       ->required();
   logs->add_flag("-f,--follow", arguments->follow, "go on until the job is over");
   logs->add_option("--rank", arguments->ranks, "only this rank's; may be given again")

@@ -321,7 +321,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                        .env = arguments.env,
                        .stop = &stop,
                        .on_event =
-                           [&](const proto::JobEvent& event) {
+                           [&](const v1::Event& event) {
                              progress.Take(event);
                              TakeCheck(event, book.get());
                            },

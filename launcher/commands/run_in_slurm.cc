@@ -114,11 +114,11 @@ std::unique_ptr<HostBook> OpenHostBook(const SlurmAllocation& allocation,
       .warn = [](const std::string& words) { std::cerr << "weft: warning: " << words << "\n"; }});
 }
 
-void TakeCheck(const proto::JobEvent& event, HostBook* book) {
+void TakeCheck(const v1::Event& event, HostBook* book) {
   if (book == nullptr || !event.has_host_checked()) return;
-  const proto::HostChecked& checked = event.host_checked();
-  for (const proto::CheckResult& result : checked.results()) {
-    if (result.severity() != proto::CheckResult::BROKEN) continue;
+  const v1::HostChecked& checked = event.host_checked();
+  for (const v1::HostChecked::Result& result : checked.results()) {
+    if (result.severity() != v1::HostChecked::Result::BROKEN) continue;
     return book->TakeCheck(
         checked.host(), absl::UnavailableError(absl::StrCat(result.name(), ": ", result.found())));
   }

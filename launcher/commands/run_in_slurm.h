@@ -17,7 +17,7 @@
 #include "launcher/slurm/allocation.h"
 #include "launcher/slurm/host_book.h"
 #include "launcher/slurm/slurm_job.h"
-#include "proto/control.pb.h"
+#include "proto/weft/v1/control.pb.h"
 
 namespace weft {
 
@@ -58,7 +58,7 @@ std::unique_ptr<HostBook> OpenHostBook(const SlurmAllocation& allocation,
                                        const std::string& run_folder);
 // Takes what a check before a generation has found, if the event is one that says whether a host is
 // of use. Without a book it does nothing.
-void TakeCheck(const proto::JobEvent& event, HostBook* book);
+void TakeCheck(const v1::Event& event, HostBook* book);
 
 // Gives hosts that have no domains those of Slurm's topology, next to each other (topology.h).
 // Returns a line for people; empty: Slurm knows of none that parts them.

@@ -41,6 +41,12 @@ CLI::Option* AddJobArgument(CLI::App& verb, std::string* job) {
       });
 }
 
+CLI::Option* AddNamedJobArgument(CLI::App& verb, std::string* job) {
+  return verb.add_option("job", *job,
+                         "a job of weftd's, as weft ps lists them: job-17; else a run folder or "
+                         "its job file, while it runs");
+}
+
 bool NamesAWeftd(const ServiceWords& words) {
   return !words.coordinator.empty() || std::getenv(kServiceVariable) != nullptr;
 }

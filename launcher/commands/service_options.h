@@ -21,6 +21,8 @@ void AddServiceOptions(CLI::App& verb, ServiceWords* words);
 void AddJsonOption(CLI::App& verb, bool* json);
 // Adds the job, "job-17"; anything else is refused as usage.
 CLI::Option* AddJobArgument(CLI::App& verb, std::string* job);
+// Adds a job, or a run that runs (named_job.h).
+CLI::Option* AddNamedJobArgument(CLI::App& verb, std::string* job);
 
 // Whether a person names a weftd, by option or variable; else a site's scheduler may be meant.
 bool NamesAWeftd(const ServiceWords& words);

@@ -7,9 +7,9 @@
 #include "checkpoint/verify.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_changes.h"
+#include "launcher/commands/named_job.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/commands/slurm_verbs.h"
-#include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/service/job_view.h"
 #include "plan/spec/layout_text.h"
@@ -26,29 +26,38 @@ void PrintSlurm(const std::string& run_folder) {
   }
 }
 
-int PrintRunning(const RunPaths& paths) {
-  const auto client = Client::Open(SocketPath(paths.folder));
+int PrintRunning(const RunPaths& paths, bool json) {
+  const auto client = OpenRun(paths.folder);
   if (!client.ok()) return Fail(client.status());
-  const absl::StatusOr<proto::JobStatus> job = (*client)->GetJob("");
+  const absl::StatusOr<v1::Job> job = (*client)->Get("");
   if (!job.ok()) return Fail(job.status());
+  if (json) return PrintAnswer(json, *job, "");
   std::cout << paths.folder << "\n"
             << "  phase       " << job->phase();
   if (!job->reason().empty()) std::cout << ": " << job->reason();
   std::cout << "\n  step        " << job->step() << " of " << job->steps() << ", saved "
             << job->saved_step() << "\n  generation  " << job->generation() << ", "
             << job->restarts_left() << " restarts left\n";
-  const absl::StatusOr<Layout> layout = FromProto(job->layout());
+  proto::Layout properties;
+  *properties.mutable_properties() = job->layout();
+  const absl::StatusOr<Layout> layout = FromProto(properties);
   if (layout.ok()) std::cout << "  layout      " << LayoutText(*layout) << "\n";
   PrintSlurm(paths.folder);
   return kExitOk;
 }
 
-int Status(const std::string& target) {
+int Status(const std::string& target, bool json) {
   const absl::StatusOr<RunPaths> paths = FindRun(target);
   if (!paths.ok()) return Fail(paths.status());
   const absl::Status is_no_job = CheckIsNoJob(paths->folder, "status");
   if (!is_no_job.ok()) return Fail(is_no_job);
-  if (IsRunning(paths->folder)) return PrintRunning(*paths);
+  if (IsRunning(paths->folder)) return PrintRunning(*paths, json);
+  if (json) {
+    return Fail(
+        absl::InvalidArgumentError("--json: is for a job, as job-17, or a run that runs; "
+                                   "nothing runs in " +
+                                   paths->folder));
+  }
   const auto previous = ReadPrevious(*paths);
   if (!previous.ok()) return Fail(previous.status());
   if (!*previous) {
@@ -95,9 +104,8 @@ void AddStatus(CLI::App& app, int* exit_code) {
   AddServiceOptions(*status, &arguments->words);
   status->callback([arguments, exit_code] {
     const bool is_job = IsJobId(arguments->target);
-    if (!is_job && arguments->json) throw CLI::ValidationError("--json", "is for jobs, as job-17");
     *exit_code = is_job ? PrintJob(arguments->words, arguments->target, arguments->json)
-                        : Status(arguments->target);
+                        : Status(arguments->target, arguments->json);
   });
 }
 

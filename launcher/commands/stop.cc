@@ -9,10 +9,10 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_changes.h"
 #include "launcher/commands/kubernetes_verbs.h"
+#include "launcher/commands/named_job.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/commands/slurm_verbs.h"
-#include "launcher/run/client.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/service/job_view.h"
 
@@ -38,9 +38,12 @@ int Stop(const std::string& target, bool now) {
     std::cout << "nothing runs in " << paths->folder << "\n";
     return kExitOk;
   }
-  auto client = Client::Open(SocketPath(paths->folder));
+  auto client = OpenRun(paths->folder);
+  v1::StopRequest request;
+  request.set_level(now ? v1::StopRequest::NOW : v1::StopRequest::SAVE);
   // It may end between our look and our call: then there is nothing left to ask for.
-  const absl::Status asked = client.ok() ? (*client)->Stop("", now) : client.status();
+  absl::Status asked = client.ok() ? (*client)->Stop(request).status() : client.status();
+  if (absl::IsFailedPrecondition(asked)) asked = absl::OkStatus();  // its end is under way
   if (!asked.ok() && IsRunning(paths->folder)) return Fail(asked);
   if (client.ok()) client->reset();  // the coordinator waits for open connections before it ends
   for (int waited = 0; waited < kStopPatienceMs; waited += kStopPollMs) {

@@ -8,6 +8,7 @@
 
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_history.h"
+#include "launcher/commands/named_job.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/service/job_view.h"
 #include "launcher/service/message_json.h"
@@ -21,7 +22,7 @@ constexpr int kMostGaps = 100;  // who falls behind more often cannot keep up at
 
 struct WatchArguments {
   ServiceWords words;
-  std::string job;  // empty: all
+  std::string job;  // as the person names it; empty: all
   bool json = false;
 };
 
@@ -42,12 +43,12 @@ absl::StatusOr<int64_t> Newest(ControlClient& client) {
 }
 
 // Follows from *revision on, with a word where weftd no longer keeps what lies between.
-absl::Status Follow(ControlClient& client, const WatchArguments& arguments, int64_t* revision,
+absl::Status Follow(const NamedJob& job, const WatchArguments& arguments, int64_t* revision,
                     std::string* phase) {
   StepThinner thinner;
   absl::Status status;
   for (int gaps = 0; gaps < kMostGaps; ++gaps) {
-    status = client.Watch(arguments.job, revision, [&](const v1::WatchReply& reply) {
+    status = job.client->Watch(job.job_id, revision, [&](const v1::WatchReply& reply) {
       for (const v1::Event& event : reply.events()) {
         if (event.has_phase()) *phase = event.phase().phase();
         if (arguments.json || thinner.Shows(event)) PrintEvent(event, arguments);
@@ -56,24 +57,32 @@ absl::Status Follow(ControlClient& client, const WatchArguments& arguments, int6
     });
     if (!absl::IsOutOfRange(status)) return status;
     std::cerr << "weft: some events are no longer kept; goes on with the newest\n";
-    ASSIGN_OR_RETURN(*revision, Newest(client));
+    ASSIGN_OR_RETURN(*revision, Newest(*job.client));
   }
   return status;
 }
 
-absl::Status WatchFromNow(ControlClient& client, const WatchArguments& arguments,
+absl::Status WatchFromNow(const NamedJob& job, const WatchArguments& arguments,
                           std::string* phase) {
   int64_t revision = 0;
   if (arguments.job.empty()) {
-    ASSIGN_OR_RETURN(revision, Newest(client));
+    ASSIGN_OR_RETURN(revision, Newest(*job.client));
   } else {
-    ASSIGN_OR_RETURN(const v1::Job job, client.Get(arguments.job));
-    revision = job.revision();
-    *phase = job.phase();
-    if (!arguments.json) std::cout << JobLine(job) << std::flush;
-    if (IsOver(job.phase())) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const v1::Job now, job.client->Get(job.job_id));
+    revision = now.revision();
+    *phase = now.phase();
+    if (!arguments.json) std::cout << JobLine(now) << std::flush;
+    if (IsOver(now.phase())) return absl::OkStatus();
   }
-  return Follow(client, arguments, &revision, phase);
+  return Follow(job, arguments, &revision, phase);
+}
+
+// Without a name it is all jobs of a weftd that serves jobs.
+absl::StatusOr<NamedJob> OpenWatched(const WatchArguments& arguments) {
+  if (!arguments.job.empty()) return OpenNamedJob(arguments.words, arguments.job, "watch");
+  NamedJob all;
+  ASSIGN_OR_RETURN(all.client, OpenService(arguments.words));
+  return all;
 }
 
 int Watch(const WatchArguments& arguments) {
@@ -83,12 +92,12 @@ int Watch(const WatchArguments& arguments) {
     left = true;
     if (ControlClient* open = client.load()) open->Leave();
   });
-  const auto opened = OpenService(arguments.words);
-  if (!opened.ok()) return FailCall(opened.status());
-  client = opened->get();
+  const absl::StatusOr<NamedJob> job = OpenWatched(arguments);
+  if (!job.ok()) return FailCall(job.status());
+  client = job->client.get();
   if (left) return kExitOk;
   std::string phase;
-  const absl::Status status = WatchFromNow(**opened, arguments, &phase);
+  const absl::Status status = WatchFromNow(*job, arguments, &phase);
   client = nullptr;
   if (left) return kExitOk;
   if (!status.ok()) return FailCall(status);
@@ -96,8 +105,8 @@ int Watch(const WatchArguments& arguments) {
 }
 
 absl::Status PrintHistory(const WatchArguments& arguments) {
-  ASSIGN_OR_RETURN(const auto client, OpenService(arguments.words));
-  return ReadHistory(*client, arguments.job,
+  ASSIGN_OR_RETURN(const NamedJob job, OpenNamedJob(arguments.words, arguments.job, "events"));
+  return ReadHistory(*job.client, job.job_id,
                      [&](const v1::Event& event) { PrintEvent(event, arguments); });
 }
 
@@ -105,8 +114,8 @@ absl::Status PrintHistory(const WatchArguments& arguments) {
 
 void AddWatch(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<WatchArguments>();
-  CLI::App* watch = app.add_subcommand("watch", "follow a job of a weftd, or all of them");
-  AddJobArgument(*watch, &arguments->job);
+  CLI::App* watch = app.add_subcommand("watch", "follow a job or a run, or all jobs of a weftd");
+  AddNamedJobArgument(*watch, &arguments->job);
   AddJsonOption(*watch, &arguments->json);
   AddServiceOptions(*watch, &arguments->words);
   watch->callback([arguments, exit_code] { *exit_code = Watch(*arguments); });
@@ -114,8 +123,8 @@ void AddWatch(CLI::App& app, int* exit_code) {
 
 void AddEvents(CLI::App& app, int* exit_code) {
   const auto arguments = std::make_shared<WatchArguments>();
-  CLI::App* events = app.add_subcommand("events", "say what has happened to a job of a weftd");
-  AddJobArgument(*events, &arguments->job)->required();
+  CLI::App* events = app.add_subcommand("events", "say what has happened to a job or a run");
+  AddNamedJobArgument(*events, &arguments->job)->required();
   AddJsonOption(*events, &arguments->json);
   AddServiceOptions(*events, &arguments->words);
   events->callback([arguments, exit_code] {

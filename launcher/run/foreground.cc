@@ -24,14 +24,14 @@
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
 #include "launcher/machine/start.h"
-#include "launcher/run/client.h"
+#include "launcher/run/submission.h"
+#include "launcher/service/control_client.h"
 #include "plan/errors.h"
-#include "plan/keys/cluster_keys.h"
+#include "plan/keys/resolved_job.h"
 #include "plan/search/search.h"
 #include "process/rpc.h"
 #include "process/run_files.h"
 #include "process/version.h"
-#include "proto/job_text.h"
 #include "proto/run_text.h"
 #include "proto/wire.h"
 
@@ -44,32 +44,39 @@ constexpr int64_t kAnswerMs = 500;     // how long one question may wait
 constexpr int64_t kAskForAgentsMs = 1000;
 constexpr int kPatienceMs = 1000;  // TERM, then KILL
 constexpr int kGonePatienceMs = 5000;
+constexpr int kMaxGaps = 100;          // in what is watched
 constexpr int kMaxDaemonStarts = 100;  // a person who kills it for ever is not waited for
 
-proto::SubmitJobRequest RequestOf(const ForegroundOptions& options, const std::string& run_id) {
-  proto::SubmitJobRequest request;
+v1::SubmitRequest RequestOf(const ForegroundOptions& options, const std::string& run_id) {
+  v1::SubmitRequest request;
   request.set_request_id(absl::StrCat(run_id, "-", getpid(), "-", absl::ToUnixNanos(absl::Now())));
-  request.set_job(JobText(options.job));
-  request.set_run_folder(options.paths.folder);
-  *request.mutable_layout() = ToProto(options.layout);
-  request.set_planned_for(ClusterFingerprint(options.job.cluster));
-  request.set_load_checkpoint(options.continuation.load_checkpoint);
-  request.set_after_step(options.continuation.after_step);
-  *request.mutable_run() = ToProto(options.continuation.run);
-  for (const OlderCheckpoint& each : options.continuation.older) {
-    proto::OlderCheckpoint& older = *request.add_older();
-    older.set_step(each.step);
-    older.set_folder(each.folder);
-  }
-  for (const std::string& fingerprint : options.data) request.add_data(fingerprint);
+  request.set_brings_hosts(true);
+  v1::Submission& submission = *request.mutable_submission();
+  submission = SubmissionOf(options.job, options.paths.folder, options.layout, options.continuation,
+                            options.data);
   // Nobody else comes than those that are named.
-  request.set_expected_hosts(static_cast<int>(options.hosts.size()));
-  request.set_slots_as_offered(options.slots_as_offered);
-  request.set_last_generation(options.continuation.last_generation);
+  submission.set_expected_hosts(static_cast<int>(options.hosts.size()));
+  submission.set_slots_as_offered(options.slots_as_offered);
   return request;
 }
 
-RunOutcome OutcomeOf(const proto::JobStatus& job) {
+// resolved.yaml of the generation that `status` tells of. InvalidArgument: its layout is none.
+absl::StatusOr<std::string> ResolvedTextOf(const ForegroundOptions& options,
+                                           const v1::Job& status) {
+  proto::Layout properties;
+  *properties.mutable_properties() = status.layout();
+  ASSIGN_OR_RETURN(const Layout layout, FromProto(properties));
+  const RunRecord record{.run_id = options.continuation.run.id,
+                         .generation = status.generation(),
+                         .weft_version = Version(),
+                         .planned_bytes = status.planned_bytes(),
+                         .predicted_step_s = status.predicted_step_s(),
+                         .data = options.data,
+                         .accepted = options.continuation.run.accepted};
+  return ResolvedText(Resolve(options.job, layout), record);
+}
+
+RunOutcome OutcomeOf(const v1::Job& job) {
   RunEnd end = RunEnd::kFailed;
   if (job.phase() == "COMPLETED") end = RunEnd::kCompleted;
   if (job.phase() == "SUSPENDED") end = RunEnd::kSuspended;
@@ -88,6 +95,46 @@ absl::StatusOr<int> AwaitPort(const std::string& port_file, ChildProcess& daemon
   }
   return absl::UnavailableError(
       absl::StrCat("weftd does not say where it listens; its log is ", log));
+}
+
+// Each call is made once: whoever waits for weftd looks at its process in between.
+absl::StatusOr<std::unique_ptr<ControlClient>> OpenDaemon(const std::string& socket) {
+  ASSIGN_OR_RETURN(const ServiceAddress address, RunAddress(socket));
+  return ControlClient::Open(address, {.attempts = 1, .awaits_restart = false});
+}
+
+// Follows the job from *revision on, until it is over. A weftd that comes after one with a full
+// disk may know less than was told: then, and where it no longer keeps what was missed, the watch
+// goes on with what comes.
+absl::Status WatchOverGaps(ControlClient& client, const std::string& job_id, int64_t* revision,
+                           const std::function<void(const v1::Event&)>& on_event) {
+  absl::Status status;
+  for (int gap = 0; gap < kMaxGaps; ++gap) {
+    status = client.Watch(job_id, revision, [&](const v1::WatchReply& reply) {
+      for (const v1::Event& event : reply.events()) on_event(event);
+      return true;
+    });
+    if (!absl::IsOutOfRange(status)) return status;
+    const absl::StatusOr<v1::Job> job = client.Get(job_id);
+    if (job.ok()) *revision = job->revision();
+  }
+  return status;
+}
+
+// The names of the hosts whose agents weftd hears.
+absl::StatusOr<std::vector<std::string>> HostsHeard(ControlClient& client) {
+  ASSIGN_OR_RETURN(const v1::HostsReply hosts, client.Hosts(kAnswerMs));
+  std::vector<std::string> heard;
+  for (const v1::Host& host : hosts.hosts()) heard.push_back(host.host());
+  return heard;
+}
+
+absl::Status AskToEnd(ControlClient& client, const std::string& job_id,
+                      v1::StopRequest::Level level) {
+  v1::StopRequest request;
+  request.set_job_id(job_id);
+  request.set_level(level);
+  return client.Stop(request).status();
 }
 
 class Foreground {
@@ -116,7 +163,7 @@ class Foreground {
 
   absl::StatusOr<RunOutcome> Run() {
     absl::StatusOr<RunOutcome> outcome = RunUntilOver();
-    if (client_ != nullptr) client_->StopWatching();
+    if (client_ != nullptr) client_->Leave();
     if (watch_.joinable()) watch_.join();
     client_.reset();
     Clean();
@@ -161,7 +208,7 @@ class Foreground {
     ASSIGN_OR_RETURN(door_, agents_.Prepare());
     RETURN_IF_ERROR(StartDaemon());
     RETURN_IF_ERROR(agents_.StartHere());
-    ASSIGN_OR_RETURN(const proto::VersionReply version, AwaitDaemon());
+    ASSIGN_OR_RETURN(const v1::VersionReply version, AwaitDaemon());
     if (door_ != nullptr) {
       ASSIGN_OR_RETURN(const int port, AwaitPort(door_->port_file, *daemon_, DaemonLog()));
       RETURN_IF_ERROR(agents_.StartOthers(port));
@@ -211,7 +258,7 @@ class Foreground {
 
   // Once it listens and answers, which a busy machine may put off. Cancelled if told to stop at
   // once.
-  absl::StatusOr<proto::VersionReply> AwaitDaemon() {
+  absl::StatusOr<v1::VersionReply> AwaitDaemon() {
     const std::string log = DaemonLog();
     const absl::Time deadline = absl::Now() + absl::Milliseconds(kDaemonStartMs);
     absl::Status last = absl::UnavailableError("nobody listens");
@@ -222,10 +269,10 @@ class Foreground {
             absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
                          "; its log is ", log, ":\n", LastLines(ReadTail(log, 4096), 5, 2000)));
       }
-      absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options_.socket);
+      absl::StatusOr<std::unique_ptr<ControlClient>> client = OpenDaemon(options_.socket);
       if (client.ok()) {
         client_ = *std::move(client);
-        const absl::StatusOr<proto::VersionReply> version = client_->GetVersion(kAnswerMs);
+        const absl::StatusOr<v1::VersionReply> version = client_->Version(kAnswerMs);
         if (version.ok()) return version;
         last = version.status();
       } else {
@@ -241,17 +288,20 @@ class Foreground {
         log));
   }
 
-  // Runs on its own thread, until the job is over or StopWatching.
+  void TakeEvent(const v1::Event& event, RunFiles& files) {
+    files.WriteEvent(EventLine(event));
+    if (event.has_committed()) saved_step_ = event.committed().step();
+    if (event.has_phase() && event.phase().phase() == "STARTING") WriteResolved(files);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    options_.on_event(event);
+  }
+
+  // Runs on its own thread, until the job is over or Leave.
   void Watch() {
     RunFiles files(options_.paths.folder,
                    [this](const std::string& line) { Say(absl::StrCat("warning: ", line)); });
-    watched_ = client_->Watch(job_id_, &revision_, [&](const proto::JobEvent& event) {
-      files.WriteEvent(EventLine(event));
-      if (event.has_committed()) saved_step_ = event.committed().step();
-      if (event.has_phase() && event.phase().phase() == "STARTING") WriteResolved(files);
-      const std::lock_guard<std::mutex> lock(mutex_);
-      options_.on_event(event);
-    });
+    watched_ = WatchOverGaps(*client_, job_id_, &revision_,
+                             [&](const v1::Event& event) { TakeEvent(event, files); });
     watch_over_ = true;
     const uint64_t one = 1;
     if (write(wake_.get(), &one, sizeof(one)) < 0) return;  // it is awake
@@ -260,10 +310,9 @@ class Foreground {
   // The generation's resolved.yaml. The one of the generation before will do where the disk is
   // full; without any the run cannot be gone on with, so it ends.
   void WriteResolved(RunFiles& files) {
-    const absl::StatusOr<proto::JobStatus> status = client_->GetJob(job_id_);
+    const absl::StatusOr<v1::Job> status = client_->Get(job_id_);
     if (!status.ok()) return;  // it is gone: nothing is to be gone on with
-    const absl::StatusOr<std::string> text =
-        ResolvedText(RequestOf(options_, run_id_), *status, Version());
+    const absl::StatusOr<std::string> text = ResolvedTextOf(options_, *status);
     if (!text.ok()) return;
     const absl::Status written = files.WriteResolved(*text);
     std::error_code error;
@@ -294,7 +343,9 @@ class Foreground {
     const absl::Status started = StartAll();
     if (absl::IsCancelled(started)) return StopAtOnce();
     RETURN_IF_ERROR(started);
-    ASSIGN_OR_RETURN(job_id_, client_->Submit(RequestOf(options_, run_id_)));
+    ASSIGN_OR_RETURN(const v1::SubmitReply submitted,
+                     client_->Submit(RequestOf(options_, run_id_)));
+    job_id_ = submitted.job_id();
     watch_ = std::thread([this] { Watch(); });
     while (true) {
       Wait();
@@ -320,13 +371,14 @@ class Foreground {
   void TellAgents() {
     if (!agents_.HasOthers() || absl::Now() < ask_for_agents_at_) return;
     ask_for_agents_at_ = absl::Now() + absl::Milliseconds(kAskForAgentsMs);
-    const absl::StatusOr<proto::JobStatus> status = client_->GetJob(job_id_, kAnswerMs);
-    if (status.ok()) agents_.Heard({status->agents().begin(), status->agents().end()});
+    const absl::StatusOr<std::vector<std::string>> heard = HostsHeard(*client_);
+    if (heard.ok()) agents_.Heard(*heard);
   }
 
   // Until it is taken: a journal that cannot be written takes no wish, but there may be room soon.
   void AskToStop() {
-    const absl::Status asked = client_->Stop(job_id_, /*now=*/false);
+    const absl::Status asked = AskToEnd(*client_, job_id_, v1::StopRequest::SAVE);
+    if (absl::IsFailedPrecondition(asked)) return;  // it is over: that is being told
     stop_sent_ = asked.ok();
     if (stop_sent_) Say("stopping: saving at the next step boundary (Ctrl-C again stops at once)");
     if (asked.ok() || refusal_ == asked.message() || daemon_->Ended()) return;
@@ -341,7 +393,7 @@ class Foreground {
   }
 
   RunOutcome StopAtOnce() {
-    if (!job_id_.empty()) client_->Stop(job_id_, /*now=*/true).IgnoreError();
+    if (!job_id_.empty()) AskToEnd(*client_, job_id_, v1::StopRequest::NOW).IgnoreError();
     return {RunEnd::kCancelled, "stopped at once", saved_step_};
   }
 
@@ -355,7 +407,7 @@ class Foreground {
   }
 
   absl::StatusOr<RunOutcome> Over() {
-    ASSIGN_OR_RETURN(const proto::JobStatus job, client_->GetJob(job_id_));
+    ASSIGN_OR_RETURN(const v1::Job job, client_->Get(job_id_));
     return OutcomeOf(job);
   }
 
@@ -367,7 +419,7 @@ class Foreground {
   std::unique_ptr<NetworkDoor> door_;  // null: all agents are on this host
   Agents agents_;
   Descriptor wake_;  // an eventfd: the watch is over
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<ControlClient> client_;
   std::string job_id_;
   bool stop_sent_ = false;
   std::string refusal_;  // why it was not, as said

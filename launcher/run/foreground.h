@@ -19,7 +19,7 @@
 #include "launcher/run/run_folder.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
-#include "proto/control.pb.h"
+#include "proto/weft/v1/control.pb.h"
 
 namespace weft {
 
@@ -53,8 +53,8 @@ struct ForegroundOptions {
   bool slots_as_offered = false;           // JobFile's
   std::map<std::string, std::string> env;  // for agents and what they start
   const std::atomic<StopWish>* stop = nullptr;
-  std::function<void(const proto::JobEvent&)> on_event;  // from one thread, never together with say
-  std::function<void(const std::string&)> say;           // a line for people
+  std::function<void(const v1::Event&)> on_event;  // from one thread, never together with say
+  std::function<void(const std::string&)> say;     // a line for people
   // A host did not come up; says whether the others go on. Not given: if enough others are named.
   std::function<bool(const std::string& host, const absl::Status& why)> host_failed = {};
   // A host was lost or left out, and why; OK: one that was lost is heard again.

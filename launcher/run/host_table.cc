@@ -34,14 +34,14 @@ std::string HeadOf(const std::string& check) {
   return check;
 }
 
-const char* WordOf(proto::CheckResult::Severity severity) {
-  if (severity == proto::CheckResult::BROKEN) return "BAD";
-  return severity == proto::CheckResult::NOTE ? "note" : "ok";
+const char* WordOf(v1::HostChecked::Result::Severity severity) {
+  if (severity == v1::HostChecked::Result::BROKEN) return "BAD";
+  return severity == v1::HostChecked::Result::NOTE ? "note" : "ok";
 }
 
-const char* HealthOf(proto::CheckResult::Severity severity) {
-  if (severity == proto::CheckResult::BROKEN) return "broken";
-  return severity == proto::CheckResult::NOTE ? "note" : "ok";
+const char* HealthOf(v1::HostChecked::Result::Severity severity) {
+  if (severity == v1::HostChecked::Result::BROKEN) return "broken";
+  return severity == v1::HostChecked::Result::NOTE ? "note" : "ok";
 }
 
 // The words of `text`, in lines that begin with so many blanks.
@@ -58,9 +58,9 @@ std::string Wrapped(const std::string& text, size_t indent) {
   return absl::StrCat(lines, line, "\n");
 }
 
-const proto::CheckResult* FindResult(const std::vector<proto::CheckResult>& results,
-                                     const std::string& name) {
-  for (const proto::CheckResult& result : results) {
+const v1::HostChecked::Result* FindResult(const std::vector<v1::HostChecked::Result>& results,
+                                          const std::string& name) {
+  for (const v1::HostChecked::Result& result : results) {
     if (result.name() == name) return &result;
   }
   return nullptr;
@@ -84,11 +84,11 @@ HostTable::Row* HostTable::Find(const std::string& host) {
   return &rows_.back();
 }
 
-void HostTable::Take(const proto::HostChecked& checked) {
+void HostTable::Take(const v1::HostChecked& checked) {
   Row& row = *Find(checked.host());
   row.heard = true;
   if (checked.product_flops_per_s() > 0) row.product_flops_per_s = checked.product_flops_per_s();
-  for (const proto::CheckResult& result : checked.results()) {
+  for (const v1::HostChecked::Result& result : checked.results()) {
     std::erase_if(row.results, [&](const auto& each) { return each.name() == result.name(); });
     row.results.push_back(result);
   }
@@ -96,11 +96,11 @@ void HostTable::Take(const proto::HostChecked& checked) {
 
 void HostTable::Fail(const std::string& host, const std::string& name, const std::string& why,
                      const std::string& cure) {
-  proto::HostChecked checked;
+  v1::HostChecked checked;
   checked.set_host(host);
-  proto::CheckResult& result = *checked.add_results();
+  v1::HostChecked::Result& result = *checked.add_results();
   result.set_name(name);
-  result.set_severity(proto::CheckResult::BROKEN);
+  result.set_severity(v1::HostChecked::Result::BROKEN);
   result.set_found(why);
   result.set_cure(cure);
   Take(checked);
@@ -112,7 +112,7 @@ bool HostTable::complete() const {
 
 bool HostTable::IsSound(const Row& row) {
   return row.heard && std::none_of(row.results.begin(), row.results.end(), [](const auto& each) {
-           return each.severity() == proto::CheckResult::BROKEN;
+           return each.severity() == v1::HostChecked::Result::BROKEN;
          });
 }
 
@@ -131,7 +131,7 @@ std::vector<std::string> HostTable::Columns() const {
   };
   for (const Head& head : kHeads) add(head.check);
   for (const Row& row : rows_) {
-    for (const proto::CheckResult& result : row.results) add(result.name());
+    for (const v1::HostChecked::Result& result : row.results) add(result.name());
   }
   return columns;
 }
@@ -151,11 +151,11 @@ std::string HostTable::Text() const {
   for (const Row& row : rows_) {
     absl::StrAppend(&text, name_of(row.host));
     for (const std::string& column : columns) {
-      const proto::CheckResult* const result = FindResult(row.results, column);
+      const v1::HostChecked::Result* const result = FindResult(row.results, column);
       const std::string word = result == nullptr ? "-" : WordOf(result->severity());
       absl::StrAppend(&text,
                       absl::StrFormat(" %-*s", static_cast<int>(HeadOf(column).size()), word));
-      const bool is_well = result == nullptr || result->severity() == proto::CheckResult::WELL;
+      const bool is_well = result == nullptr || result->severity() == v1::HostChecked::Result::WELL;
       if (is_well && result != nullptr && column == kDevices) {
         absl::StrAppend(&devices, Wrapped(absl::StrCat(row.host, ": ", result->found()), 0));
       }
@@ -176,7 +176,7 @@ std::string HostTable::Json() const {
   nlohmann::ordered_json hosts = nlohmann::ordered_json::array();
   for (const Row& row : rows_) {
     nlohmann::ordered_json checks = nlohmann::ordered_json::array();
-    for (const proto::CheckResult& result : row.results) {
+    for (const v1::HostChecked::Result& result : row.results) {
       checks.push_back({{"name", result.name()},
                         {"health", HealthOf(result.severity())},
                         {"found", result.found()},

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/agent.pb.h"
+#include "proto/weft/v1/control.pb.h"
 
 namespace weft {
 
@@ -14,7 +14,7 @@ class HostTable {
   explicit HostTable(std::vector<std::string> hosts);
 
   // A later finding of the same name takes the place of the one before.
-  void Take(const proto::HostChecked& checked);
+  void Take(const v1::HostChecked& checked);
   // The host is of no use, whatever its own checks say; `name`: what has failed there.
   void Fail(const std::string& host, const std::string& name, const std::string& why,
             const std::string& cure);
@@ -36,7 +36,7 @@ class HostTable {
  private:
   struct Row {
     std::string host;
-    std::vector<proto::CheckResult> results;
+    std::vector<v1::HostChecked::Result> results;
     double product_flops_per_s = 0;
     bool heard = false;
   };

@@ -89,7 +89,7 @@ void Progress::Finish() {
   live_line_ = false;
 }
 
-void Progress::TakeStep(const proto::StepDone& step) {
+void Progress::TakeStep(const v1::Step& step) {
   const double tokens_per_s =
       step.step_s() > 0 ? static_cast<double>(step.tokens()) / step.step_s() : 0;
   const double weight = first_of_generation_ ? 1.0 : kNewest;
@@ -123,16 +123,16 @@ void Progress::TakeStep(const proto::StepDone& step) {
   }
 }
 
-void Progress::Take(const proto::JobEvent& event) {
+void Progress::Take(const v1::Event& event) {
   if (event.generation() > state_.generation) {
     state_.generation = event.generation();
     first_of_generation_ = true;
   }
   switch (event.event_case()) {
-    case proto::JobEvent::kStep:
+    case v1::Event::kStep:
       TakeStep(event.step());
       break;
-    case proto::JobEvent::kPhase: {
+    case v1::Event::kPhase: {
       // The lost rank's last lines were shown with it.
       const std::string reason = ReasonText(event.phase().reason(), 0);
       const std::string line =
@@ -141,18 +141,18 @@ void Progress::Take(const proto::JobEvent& event) {
       last_phase_ = line;
       break;
     }
-    case proto::JobEvent::kCommitted:
+    case v1::Event::kCommitted:
       saved_step_ = event.committed().step();
       Say(absl::StrCat("saved ", event.committed().folder()));
       break;
-    case proto::JobEvent::kNotSaved: {
-      const proto::NotSaved& save = event.not_saved();
+    case v1::Event::kNotSaved: {
+      const v1::NotSaved& save = event.not_saved();
       const std::string who = save.rank() < 0 ? "" : absl::StrCat("rank ", save.rank(), ": ");
       Say(absl::StrCat("NOT SAVED: step ", save.step(), ": ", who, save.reason(),
                        "; the last checkpoint is of step ", save.saved_step()));
       break;
     }
-    case proto::JobEvent::kLost:
+    case v1::Event::kLost:
       Say(absl::StrCat("lost ", ReasonText(event.lost().reason(), 8)));
       break;
     default:

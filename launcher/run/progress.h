@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "proto/control.pb.h"
+#include "proto/weft/v1/control.pb.h"
 
 namespace weft {
 
@@ -53,7 +53,7 @@ class Progress {
     state_.planned_bytes = options_.planned_bytes;
   }
 
-  void Take(const proto::JobEvent& event);
+  void Take(const v1::Event& event);
   // A line of its own, above the live line.
   void Say(const std::string& line);
   // Ends the live line, if there is one.
@@ -73,7 +73,7 @@ class Progress {
     double seconds = 0;
     double tokens_per_s() const { return seconds > 0 ? tokens / seconds : 0; }
   };
-  void TakeStep(const proto::StepDone& step);
+  void TakeStep(const v1::Step& step);
 
   Options options_;
   ProgressState state_;

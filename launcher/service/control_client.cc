@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "plan/errors.h"
 #include "process/rpc.h"
 #include "proto/weft/v1/control.grpc.pb.h"
@@ -21,7 +22,19 @@ using Stub = v1::Control::Stub;
 
 const char kGone[] = "stopped watching";
 
-absl::Status Explained(const absl::Status& status, const std::string& target) {
+// A run's own weftd has come up with the command that speaks with it, and ends with its run.
+absl::Status ExplainedOfRun(const absl::Status& status, const std::string& target) {
+  if (!absl::IsPermissionDenied(status)) return status;
+  absl::string_view path = target;
+  absl::ConsumePrefix(&path, "unix:");
+  return absl::PermissionDeniedError(
+      absl::StrCat(path, ": the run belongs to another user, who alone may look at it or stop it (",
+                   status.message(), ")"));
+}
+
+absl::Status Explained(const absl::Status& status, const ServiceAddress& address) {
+  const std::string& target = address.target;
+  if (address.is_run) return ExplainedOfRun(status, target);
   if (absl::IsUnavailable(status)) {
     return absl::UnavailableError(absl::StrCat(
         "weftd at ", target, " does not answer (", status.message(),
@@ -55,7 +68,8 @@ class ControlClient::Impl {
 
   absl::Status Connect() {
     ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
-                     OpenChannel(address_.target, address_.bundle, Listens::kService));
+                     OpenChannel(address_.target, address_.bundle,
+                                 address_.is_run ? Listens::kThisUser : Listens::kService));
     const std::lock_guard lock(mutex_);
     stub_ = v1::Control::NewStub(channel);
     return absl::OkStatus();
@@ -65,7 +79,8 @@ class ControlClient::Impl {
   using Call = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
   template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Ask(Call<Request, Reply> call, const Request& request) {
+  absl::StatusOr<Reply> Ask(Call<Request, Reply> call, const Request& request,
+                            int64_t call_ms = 0) {
     // weftd refuses it with the code of one that is busy, which would be asked again.
     if (const size_t bytes = request.ByteSizeLong(); bytes > size_t{kMaxMessageBytes}) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -76,7 +91,7 @@ class ControlClient::Impl {
       const std::shared_ptr<Stub> stub = CurrentStub();
       Reply reply;
       grpc::ClientContext context;
-      SetDeadline(context, patience_.call_ms);
+      SetDeadline(context, call_ms > 0 ? call_ms : patience_.call_ms);
       status = FromGrpc(((*stub).*call)(&context, request, &reply));
       if (status.ok()) return reply;
       // Busy, closing, or more calls than one caller may make.
@@ -84,7 +99,7 @@ class ControlClient::Impl {
       if (!may_pass || attempt >= patience_.attempts) break;
       RETURN_IF_ERROR(WaitAndConnect(attempt));
     }
-    return Explained(status, address_.target);
+    return Explained(status, address_);
   }
 
   template <typename Request, typename Reply>
@@ -113,11 +128,13 @@ class ControlClient::Impl {
           });
       if (enough) return absl::OkStatus();
       // A watcher that was cut for being slow, or whose weftd has gone, comes back.
-      if (!absl::IsUnavailable(status) && !absl::IsResourceExhausted(status)) {
-        return Explained(status, address_.target);
+      const bool comes_back = absl::IsResourceExhausted(status) ||
+                              (absl::IsUnavailable(status) && patience_.awaits_restart);
+      if (!comes_back) {
+        return Explained(status, address_);
       }
       failures = *revision > before ? 1 : failures + 1;
-      if (failures >= patience_.watch_attempts) return Explained(status, address_.target);
+      if (failures >= patience_.watch_attempts) return Explained(status, address_);
       RETURN_IF_ERROR(WaitAndConnect(failures));
     }
   }
@@ -130,7 +147,7 @@ class ControlClient::Impl {
           on_reply(reply);
           return true;
         });
-    return Explained(status, address_.target);
+    return Explained(status, address_);
   }
 
   void Leave() {
@@ -201,15 +218,15 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const Service
                                                                    const Patience& patience) {
   auto impl = std::make_unique<Impl>(address, patience);
   const absl::Status connected = impl->Connect();
-  if (!connected.ok()) return Explained(connected, address.target);
+  if (!connected.ok()) return Explained(connected, address);
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(impl)));
 }
 
 ControlClient::ControlClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ControlClient::~ControlClient() = default;
 
-absl::StatusOr<v1::VersionReply> ControlClient::Version() {
-  return impl_->Ask(&Stub::Version, v1::VersionRequest());
+absl::StatusOr<v1::VersionReply> ControlClient::Version(int64_t call_ms) {
+  return impl_->Ask(&Stub::Version, v1::VersionRequest(), call_ms);
 }
 absl::StatusOr<v1::ListReply> ControlClient::List(const v1::ListRequest& request) {
   return impl_->Ask(&Stub::List, request);
@@ -219,8 +236,8 @@ absl::StatusOr<v1::Job> ControlClient::Get(const std::string& job_id) {
   request.set_job_id(job_id);
   return impl_->Ask(&Stub::Get, request);
 }
-absl::StatusOr<v1::HostsReply> ControlClient::Hosts() {
-  return impl_->Ask(&Stub::Hosts, v1::HostsRequest());
+absl::StatusOr<v1::HostsReply> ControlClient::Hosts(int64_t call_ms) {
+  return impl_->Ask(&Stub::Hosts, v1::HostsRequest(), call_ms);
 }
 absl::StatusOr<v1::SubmitReply> ControlClient::Submit(v1::SubmitRequest request) {
   return impl_->Change(&Stub::Submit, std::move(request));

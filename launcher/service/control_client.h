@@ -20,12 +20,13 @@ class ControlClient {
     int64_t call_ms = 10000;  // of one attempt
     int attempts = 6;         // of a call
     int watch_attempts = 30;  // in a row that bring nothing: a weftd may be started again meanwhile
+    bool awaits_restart = true;  // false: a watch ends as soon as its weftd is gone
     int64_t first_wait_ms = 100;
     int64_t last_wait_ms = 2000;
   };
 
   // Unavailable if nobody listens there; PermissionDenied if the listener is not to be believed
-  // (Listens::kService), or denies the caller.
+  // (Listens::kService; of a run, kThisUser), or denies the caller.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Open(const ServiceAddress& address,
                                                              const Patience& patience);
   static absl::StatusOr<std::unique_ptr<ControlClient>> Open(const ServiceAddress& address) {
@@ -33,10 +34,11 @@ class ControlClient {
   }
   ~ControlClient();
 
-  absl::StatusOr<v1::VersionReply> Version();
+  // `call_ms`: instead of the patience's.
+  absl::StatusOr<v1::VersionReply> Version(int64_t call_ms = 0);
   absl::StatusOr<v1::ListReply> List(const v1::ListRequest& request);
   absl::StatusOr<v1::Job> Get(const std::string& job_id);
-  absl::StatusOr<v1::HostsReply> Hosts();
+  absl::StatusOr<v1::HostsReply> Hosts(int64_t call_ms = 0);
 
   // Mutations: a request_id that is empty becomes a fresh one.
   absl::StatusOr<v1::SubmitReply> Submit(v1::SubmitRequest request);

@@ -53,4 +53,10 @@ absl::StatusOr<ServiceAddress> FindService(const ServiceWords& words,
   return address;
 }
 
+absl::StatusOr<ServiceAddress> RunAddress(const std::string& socket) {
+  const absl::StatusOr<std::string> target = UnixTarget(socket);
+  if (!target.ok()) return target.status();
+  return ServiceAddress{.target = *target, .is_run = true};
+}
+
 }  // namespace weft

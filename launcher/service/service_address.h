@@ -1,4 +1,4 @@
-// Where the weftd is that people's commands speak to: a service, not a run's own. Pure.
+// Where the weftd is that people's commands speak to: a service, or a run's own. Pure.
 #pragma once
 #include <functional>
 #include <string>
@@ -16,6 +16,7 @@ inline constexpr char kServiceSocket[] = "/run/weft/weftd.sock";
 struct ServiceAddress {
   std::string target;  // "unix:/path" or "HOST:PORT"
   BundleSource bundle = {};
+  bool is_run = false;  // it is a run's own weftd, of the user alone whose run it is
 };
 
 // A person's words: options first, then variables; empty where nothing was said.
@@ -29,5 +30,8 @@ struct ServiceWords {
 absl::StatusOr<ServiceAddress> FindService(const ServiceWords& words,
                                            const std::function<std::string(const char*)>& variable,
                                            const std::function<bool(const std::string&)>& exists);
+
+// The private weftd of a run, which listens on that socket. InvalidArgument: the path is relative.
+absl::StatusOr<ServiceAddress> RunAddress(const std::string& socket);
 
 }  // namespace weft

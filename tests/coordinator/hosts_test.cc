@@ -143,7 +143,7 @@ TEST_F(HostsTest, TheJobGoesOnWithThoseThatAreLeft) {
   host(2).GroupEnded(1, /*clean=*/false);
   ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 2}, 2));
   Register({0, 2}, 2);
-  EXPECT_THAT(coordinator_.Status()->layout().properties().at("dp"), "2");
+  EXPECT_THAT(coordinator_.Status()->layout().at("dp"), "2");
 }
 
 TEST_F(HostsTest, TheJobWaitsWhereTooFewAreLeft) {

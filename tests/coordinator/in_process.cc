@@ -9,9 +9,9 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <future>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "process/rpc.h"
 #include "process/version.h"
@@ -45,6 +45,12 @@ int64_t NextPid() {
   return ++pid;
 }
 
+// Each wish has an id of its own.
+std::string NextWish() {
+  static std::atomic<int64_t> wish = 0;
+  return absl::StrCat("wish-", ++wish);
+}
+
 std::string NewFolder() {
   std::string name = std::filesystem::temp_directory_path() / "weft-coordinator-XXXXXX";
   CHECK(mkdtemp(name.data()) != nullptr);
@@ -70,9 +76,9 @@ absl::Status InProcessCoordinator::Start() {
   options.writes_tokens = false;
   options.check_again_ms = check_again_ms_;
   ASSIGN_OR_RETURN(driver_, Driver::Start(std::move(journal), std::move(options)));
-  ASSIGN_OR_RETURN(service_, Service::Start(socket(), Version(), *driver_));
+  ASSIGN_OR_RETURN(service_, RunService::Start(socket(), Version(), *driver_));
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, OpenChannel(target()));
-  control_ = proto::Control::NewStub(channel);
+  control_ = v1::Control::NewStub(channel);
   return absl::OkStatus();
 }
 
@@ -91,66 +97,72 @@ void InProcessCoordinator::HoldDriver(int64_t ms) {
 absl::StatusOr<std::string> InProcessCoordinator::Submit(const std::string& request_id,
                                                          const JobSpec& job,
                                                          std::optional<Layout> layout) {
-  proto::SubmitJobRequest request;
+  v1::SubmitRequest request;
   request.set_request_id(request_id);
+  request.set_brings_hosts(true);
   JobSpec submitted = job;
   submitted.fault_tolerance.preflight = checks_hosts_;
-  request.set_job(JobText(submitted));
-  request.set_run_folder("/run");
-  if (layout) *request.mutable_layout() = ToProto(*layout);
+  request.mutable_submission()->set_job(JobText(submitted));
+  request.mutable_submission()->set_run_folder("/run");
+  if (layout) *request.mutable_submission()->mutable_layout() = ToProto(*layout).properties();
   grpc::ClientContext context;
   SetDeadline(context, kPatienceMs);
-  proto::SubmitJobReply reply;
-  RETURN_IF_ERROR(FromGrpc(control_->SubmitJob(&context, request, &reply)));
+  v1::SubmitReply reply;
+  RETURN_IF_ERROR(FromGrpc(control_->Submit(&context, request, &reply)));
   return reply.job_id();
 }
 
-absl::StatusOr<proto::JobStatus> InProcessCoordinator::Status() {
+absl::StatusOr<v1::Job> InProcessCoordinator::Status() {
   grpc::ClientContext context;
   SetDeadline(context, kPatienceMs);
-  proto::JobStatus status;
-  RETURN_IF_ERROR(FromGrpc(control_->GetJob(&context, {}, &status)));
+  v1::Job status;
+  RETURN_IF_ERROR(FromGrpc(control_->Get(&context, {}, &status)));
   return status;
 }
 
 absl::Status InProcessCoordinator::StopJob(bool now) {
-  proto::StopJobRequest request;
-  request.set_now(now);
+  v1::StopRequest request;
+  request.set_request_id(NextWish());
+  request.set_level(now ? v1::StopRequest::NOW : v1::StopRequest::SAVE);
   grpc::ClientContext context;
   SetDeadline(context, kPatienceMs);
-  google::protobuf::Empty reply;
-  return FromGrpc(control_->StopJob(&context, request, &reply));
+  v1::Job reply;
+  return FromGrpc(control_->Stop(&context, request, &reply));
 }
 
 absl::Status InProcessCoordinator::Checkpoint() {
-  const auto answer = std::make_shared<std::promise<absl::Status>>();
-  driver_->Checkpoint([answer](const absl::Status& status) { answer->set_value(status); });
-  std::future<absl::Status> asked = answer->get_future();
-  if (asked.wait_for(milliseconds(kPatienceMs)) == std::future_status::ready) return asked.get();
-  return absl::DeadlineExceededError("no answer");
+  v1::CheckpointRequest request;
+  request.set_request_id(NextWish());
+  grpc::ClientContext context;
+  SetDeadline(context, kPatienceMs);
+  v1::Job reply;
+  return FromGrpc(control_->Checkpoint(&context, request, &reply));
 }
 
 bool InProcessCoordinator::WaitForPhase(const std::string& phase) {
   const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
   while (Clock::now() < end) {
-    const absl::StatusOr<proto::JobStatus> status = Status();
+    const absl::StatusOr<v1::Job> status = Status();
     if (status.ok() && status->phase() == phase) return true;
     std::this_thread::sleep_for(milliseconds(5));
   }
   return false;
 }
 
-std::vector<proto::JobEvent> InProcessCoordinator::Watch(int64_t after_revision, size_t count,
-                                                         absl::Status* status) {
-  proto::WatchRequest request;
+std::vector<v1::Event> InProcessCoordinator::Watch(int64_t after_revision, size_t count,
+                                                   absl::Status* status) {
+  v1::WatchRequest request;
   request.set_after_revision(after_revision);
   grpc::ClientContext context;
   SetDeadline(context, kPatienceMs);
   const auto stream = control_->Watch(&context, request);
-  std::vector<proto::JobEvent> events;
-  proto::JobEvent event;
-  while (events.size() < count && stream->Read(&event)) events.push_back(event);
-  if (events.size() == count) context.TryCancel();
+  std::vector<v1::Event> events;
+  v1::WatchReply reply;
+  while (events.size() < count && stream->Read(&reply)) {
+    events.insert(events.end(), reply.events().begin(), reply.events().end());
+  }
+  if (events.size() >= count) context.TryCancel();
+  events.resize(std::min(events.size(), count));
   *status = FromGrpc(stream->Finish());
   return events;
 }

@@ -16,11 +16,11 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/driver.h"
-#include "coordinator/service.h"
+#include "coordinator/service/run_service.h"
 #include "launcher/agent/agent_link.h"
 #include "process/version.h"
 #include "proto/agent.grpc.pb.h"
-#include "proto/control.grpc.pb.h"
+#include "proto/weft/v1/control.grpc.pb.h"
 
 namespace weft {
 
@@ -43,20 +43,20 @@ class InProcessCoordinator {
   std::string socket() const { return folder_ + "/weftd.sock"; }
   std::string target() const { return "unix:" + socket(); }
   std::string journal() const { return folder_ + "/journal.db"; }
-  proto::Control::Stub& control() { return *control_; }
+  v1::Control::Stub& control() { return *control_; }
   // The driver's thread waits for so long, as it does for a disk that hangs.
   void HoldDriver(int64_t ms);
 
   // Calls, each within kPatienceMs.
   absl::StatusOr<std::string> Submit(const std::string& request_id, const JobSpec& job,
                                      std::optional<Layout> layout);
-  absl::StatusOr<proto::JobStatus> Status();
+  absl::StatusOr<v1::Job> Status();
   absl::Status StopJob(bool now);
-  absl::Status Checkpoint();  // as a weftd that serves jobs asks a job's own driver
+  absl::Status Checkpoint();
   // Asks until the job is in `phase`; false after kPatienceMs.
   bool WaitForPhase(const std::string& phase);
   // All events after `revision` until the job is over or `count` have come.
-  std::vector<proto::JobEvent> Watch(int64_t after_revision, size_t count, absl::Status* status);
+  std::vector<v1::Event> Watch(int64_t after_revision, size_t count, absl::Status* status);
 
  private:
   const std::optional<int64_t> lease_ms_;
@@ -65,8 +65,8 @@ class InProcessCoordinator {
   int64_t check_again_ms_ = DriverOptions().check_again_ms;
   std::string folder_;
   std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Service> service_;
-  std::unique_ptr<proto::Control::Stub> control_;
+  std::unique_ptr<RunService> service_;
+  std::unique_ptr<v1::Control::Stub> control_;
 };
 
 // An agent that says exactly what a test tells it to, after its Hello; orders come in order.

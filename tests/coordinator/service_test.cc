@@ -1,7 +1,5 @@
 // The coordinator over the wire: a real unix socket, real gRPC, workers by worker/process/link or
 // by hand.
-#include "coordinator/service.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/service/run_service.h"
 #include "process/clock.h"
 #include "process/version.h"
 #include "tests/coordinator/in_process.h"
@@ -88,7 +87,7 @@ absl::StatusOr<std::vector<ShardRecord>> Save(const std::vector<std::unique_ptr<
 }
 
 // "STARTING", "step 3", "committed 10", "lost 1"
-std::string Short(const proto::JobEvent& event) {
+std::string Short(const v1::Event& event) {
   if (event.has_phase()) return event.phase().phase();
   if (event.has_step()) return absl::StrCat("step ", event.step().step());
   if (event.has_committed()) return absl::StrCat("committed ", event.committed().step());
@@ -96,9 +95,9 @@ std::string Short(const proto::JobEvent& event) {
   return absl::StrCat("lost ", event.lost().rank());
 }
 
-std::vector<std::string> Short(const std::vector<proto::JobEvent>& events) {
+std::vector<std::string> Short(const std::vector<v1::Event>& events) {
   std::vector<std::string> texts;
-  for (const proto::JobEvent& event : events) texts.push_back(Short(event));
+  for (const v1::Event& event : events) texts.push_back(Short(event));
   return texts;
 }
 
@@ -134,7 +133,7 @@ class ServiceTest : public testing::Test {
 TEST_F(ServiceTest, CarriesAJobFromSubmissionToCompletion) {
   SubmitTwoReplicas();
   absl::Status watched;
-  std::future<std::vector<proto::JobEvent>> watching =
+  std::future<std::vector<v1::Event>> watching =
       std::async(std::launch::async, [&] { return coordinator_.Watch(0, 1000, &watched); });
   ExpectLaunch(1, 0);
   const auto links = StartTwo(*agent_, 1);
@@ -169,7 +168,7 @@ TEST_F(ServiceTest, PlansAJobWithoutALayoutAsTheLauncherWould) {
   const auto status = coordinator_.Status();
   ASSERT_TRUE(status.ok());
   EXPECT_TRUE(coordinator_.WaitForPhase("STARTING")) << "an agent is there";
-  EXPECT_EQ(status->layout().properties().count("dp"), 1U);
+  EXPECT_EQ(status->layout().count("dp"), 1U);
 }
 
 TEST_F(ServiceTest, FailsAJobThatFitsNowhere) {
@@ -328,7 +327,7 @@ TEST_F(ServiceTest, RestartsFromTheLastCommittedStepWhenAProcessDies) {
   ASSERT_EQ(again.size(), 2u);
   ASSERT_TRUE(coordinator_.WaitForPhase("RUNNING"));
   absl::Status status;
-  const std::vector<proto::JobEvent> events = coordinator_.Watch(0, 9, &status);
+  const std::vector<v1::Event> events = coordinator_.Watch(0, 9, &status);
   EXPECT_THAT(Short(events),
               ElementsAre("SUBMITTED", "PLANNED", "STARTING", "RUNNING", "committed 10", "lost 1",
                           "RECOVERING", "STARTING", "RUNNING"));
@@ -448,9 +447,9 @@ TEST_F(ServiceTest, WatchResumesAfterTheRevisionThatWasSeen) {
   SubmitTwoReplicas();
   ExpectLaunch(1, 0);
   absl::Status status;
-  const std::vector<proto::JobEvent> first = coordinator_.Watch(0, 2, &status);
+  const std::vector<v1::Event> first = coordinator_.Watch(0, 2, &status);
   ASSERT_EQ(first.size(), 2u);
-  const std::vector<proto::JobEvent> rest = coordinator_.Watch(first.back().revision(), 1, &status);
+  const std::vector<v1::Event> rest = coordinator_.Watch(first.back().revision(), 1, &status);
   EXPECT_THAT(Short(rest), ElementsAre("STARTING"));
   EXPECT_GT(rest[0].revision(), first.back().revision());
 }

@@ -23,14 +23,14 @@
 
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
-#include "coordinator/service.h"
+#include "coordinator/service/run_service.h"
 #include "coordinator/service/serve.h"
 #include "process/authority.h"
 #include "process/rpc.h"
 #include "process/tls.h"
 #include "process/version.h"
 #include "proto/agent.grpc.pb.h"
-#include "proto/control.grpc.pb.h"
+#include "proto/weft/v1/control.grpc.pb.h"
 
 namespace weft {
 namespace {
@@ -119,8 +119,8 @@ class TlsDoorTest : public ::testing::Test {
     options.version = Version();
     driver_ =
         Driver::Start(Journal::Open(folder_ + "/journal.db").value(), std::move(options)).value();
-    absl::StatusOr<std::unique_ptr<Service>> service =
-        Service::Start(folder_ + "/socket", Version(), *driver_, Network());
+    absl::StatusOr<std::unique_ptr<RunService>> service =
+        RunService::Start(folder_ + "/socket", Version(), *driver_, Network());
     ASSERT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);
     ASSERT_GT(port(), 0);
@@ -170,7 +170,7 @@ class TlsDoorTest : public ::testing::Test {
   std::string bundle_;
   std::unique_ptr<Authority> authority_;
   std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Service> service_;
+  std::unique_ptr<RunService> service_;
 };
 
 TEST_F(TlsDoorTest, WelcomesAnAgentWhoseBundleTheAuthorityIssued) {
@@ -228,10 +228,10 @@ TEST_F(TlsDoorTest, AnswersPlainTextWithNothing) {
 
 TEST_F(TlsDoorTest, IsNoDoorForPeople) {
   const auto channel = OpenChannel(target(), {.text = AgentBundle()}).value();
-  const auto control = proto::Control::NewStub(channel);
+  const auto control = v1::Control::NewStub(channel);
   grpc::ClientContext context;
   SetDeadline(context, kPatienceMs);
-  proto::VersionReply reply;
+  v1::VersionReply reply;
   EXPECT_EQ(control->Version(&context, {}, &reply).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "tests/end_to_end/tiny_run.h"
 
 namespace weft {
@@ -48,6 +52,89 @@ TEST(Detached, RunIsFollowedToItsEndAndCanBeLeftAgain) {
   EXPECT_EQ(followed.exit_code, 0) << followed.err;
   EXPECT_EQ(run.LastStep(), TinyRun::kSteps);
   EXPECT_EQ(run.Curve(), UndisturbedCurve());
+  run.ExpectNothingLeft();
+}
+
+// A run's own weftd speaks as one that serves jobs.
+TEST(Detached, RunTakesTheVerbsOfAJob) {
+  TinyRun run;
+  const TinyRun::Outcome detached = run.RunToEnd(
+      {"--detach", "--set", "training.steps=5000", "--set", "checkpoint.interval=5000"}, 20);
+  ASSERT_EQ(detached.exit_code, 0) << detached.err;
+  run.WaitForStep(12);
+  const std::unique_ptr<Child> watch = run.Weft({"watch", run.run_folder()});
+  const std::unique_ptr<Child> follow = run.Weft({"logs", "-f", run.job_path()});
+  const TinyRun::Outcome saved = Say(run, {"checkpoint", run.run_folder()});
+  EXPECT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_THAT(saved.out, HasSubstr("job-1: RUNNING, step "));
+  EXPECT_TRUE(Eventually(30, [&] { return run.Checkpoints().size() == 1; }));
+  const TinyRun::Outcome again = Say(run, {"checkpoint", "--json", run.job_path()});
+  EXPECT_EQ(nlohmann::json::parse(again.out)["phase"], "RUNNING") << again.err;
+  EXPECT_TRUE(Eventually(30, [&] { return run.Checkpoints().size() == 2; }));
+  const TinyRun::Outcome events = Say(run, {"events", run.run_folder()});
+  EXPECT_EQ(events.exit_code, 0) << events.err;
+  EXPECT_THAT(events.out, HasSubstr("  RUNNING"));
+  EXPECT_THAT(events.out, HasSubstr("  saved step "));
+  const TinyRun::Outcome status = Say(run, {"status", "--json", run.run_folder()});
+  EXPECT_EQ(nlohmann::json::parse(status.out)["run_folder"], run.run_folder()) << status.err;
+  const TinyRun::Outcome logs = Say(run, {"logs", run.run_folder(), "--rank", "3", "--json"});
+  EXPECT_EQ(logs.exit_code, 0) << logs.err;
+  EXPECT_THAT(logs.out, HasSubstr("/rank-3.log\""));
+  const TinyRun::Outcome stopped = Say(run, {"stop", run.run_folder()});
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  for (const auto& [reader, has_told] :
+       {std::pair(watch.get(), "  SUSPENDED"), std::pair(follow.get(), "[3] ")}) {
+    const TinyRun::Outcome left = TinyRun::Finish(*reader, 30);
+    EXPECT_EQ(left.exit_code, 0) << left.err;
+    EXPECT_THAT(left.out, HasSubstr(has_told));
+  }
+  run.ExpectNothingLeft();
+  for (const char* verb : {"checkpoint", "logs", "events", "watch"}) {
+    const TinyRun::Outcome none = Say(run, {verb, run.run_folder()});
+    EXPECT_EQ(none.exit_code, 2) << verb;
+    EXPECT_THAT(none.err, HasSubstr("nothing runs in " + run.run_folder())) << verb;
+  }
+}
+
+// Stock grpcio, and what protoc makes of proto/weft/v1/control.proto alone.
+TEST(Detached, RunAnswersProgramsOfOthers) {
+  constexpr char kPython[] = "/usr/bin/python3";  // Debian's, which has Debian's grpcio
+  const std::string imports =
+      std::string(kPython) + " -c 'import grpc, google.protobuf' 2>/dev/null";
+  if (std::system(("timeout 60 " + imports).c_str()) != 0) {
+    GTEST_SKIP() << kPython << " has no grpcio; install python3-grpcio and python3-protobuf";
+  }
+  TinyRun run;
+  ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 20).exit_code, 0);
+  run.WaitForStep(12);
+  const std::string generated = run.run_folder() + "/python";
+  const std::string protoc =
+      "mkdir " + generated +
+      " && cd " WEFT_SOURCE_DIR " && timeout 60 protoc -I proto --python_out=" + generated +
+      " --grpc_python_out=" + generated +
+      " --plugin=protoc-gen-grpc_python=/usr/bin/grpc_python_plugin"
+      " proto/weft/v1/control.proto";
+  ASSERT_EQ(std::system(protoc.c_str()), 0);
+  const std::string program =
+      "import sys, grpc\n"
+      "from weft.v1 import control_pb2 as v1, control_pb2_grpc\n"
+      "with grpc.insecure_channel(sys.argv[1]) as channel:\n"
+      "    control = control_pb2_grpc.ControlStub(channel)\n"
+      "    assert control.Version(v1.VersionRequest(), timeout=10).is_private\n"
+      "    job = control.Get(v1.GetRequest(), timeout=10)\n"
+      "    seen = 0\n"
+      "    for reply in control.Watch(v1.WatchRequest(job_id=job.job_id), timeout=30):\n"
+      "        seen += len(reply.events)\n"
+      "        if reply.revision >= job.revision: break\n"
+      "    print(job.job_id, job.phase, len(control.Hosts(v1.HostsRequest(), timeout=10).hosts),\n"
+      "          seen >= 4)\n";
+  Child python({kPython, "-B", "-c", program, "unix:" + run.run_folder() + "/weftd.sock"},
+               {{"PYTHONPATH", generated}}, run.run_folder() + "/python.out",
+               run.run_folder() + "/python.err");
+  const TinyRun::Outcome asked = TinyRun::Finish(python, 60);
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_EQ(asked.out, "job-1 RUNNING 1 True\n");
+  EXPECT_EQ(Say(run, {"stop", run.run_folder()}).exit_code, 0);
   run.ExpectNothingLeft();
 }
 

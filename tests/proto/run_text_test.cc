@@ -6,10 +6,10 @@ namespace weft {
 namespace {
 
 TEST(RunText, EventsAreOneJsonObjectEachAndStepsAreNot) {
-  proto::JobEvent step;
+  v1::Event step;
   step.mutable_step()->set_step(1);
   EXPECT_EQ(EventLine(step), "");
-  proto::JobEvent not_saved;
+  v1::Event not_saved;
   not_saved.mutable_not_saved()->set_step(60);
   not_saved.mutable_not_saved()->set_rank(1);
   not_saved.mutable_not_saved()->set_reason("disk full");
@@ -17,7 +17,7 @@ TEST(RunText, EventsAreOneJsonObjectEachAndStepsAreNot) {
   EXPECT_EQ(EventLine(not_saved),
             "{\"unix_ms\":0,\"revision\":0,\"generation\":0,\"event\":\"not_saved\",\"step\":60,"
             "\"rank\":1,\"reason\":\"disk full\",\"saved_step\":50}\n");
-  proto::JobEvent lost;
+  v1::Event lost;
   lost.set_revision(7);
   lost.set_generation(2);
   lost.set_unix_ms(1000);
@@ -30,7 +30,7 @@ TEST(RunText, EventsAreOneJsonObjectEachAndStepsAreNot) {
 }
 
 TEST(RunText, ASlowRankIsToldAndThatNoneIsAnyMore) {
-  proto::JobEvent slow;
+  v1::Event slow;
   slow.mutable_rank_slow()->set_rank(0);
   slow.mutable_rank_slow()->set_host("h0");
   slow.mutable_rank_slow()->set_share(92 / 100.0);
@@ -39,7 +39,7 @@ TEST(RunText, ASlowRankIsToldAndThatNoneIsAnyMore) {
   EXPECT_EQ(EventLine(slow),
             "{\"unix_ms\":0,\"revision\":0,\"generation\":0,\"event\":\"rank_slow\",\"rank\":0,"
             "\"host\":\"h0\",\"share\":0.92,\"times\":3.1,\"since_step\":40}\n");
-  proto::JobEvent none;
+  v1::Event none;
   none.mutable_rank_slow()->set_rank(-1);
   none.mutable_rank_slow()->set_since_step(90);
   EXPECT_EQ(EventLine(none),
@@ -48,7 +48,7 @@ TEST(RunText, ASlowRankIsToldAndThatNoneIsAnyMore) {
 }
 
 TEST(RunText, LinesOfAServedJobSayWhereToGoOn) {
-  proto::JobEvent event;
+  v1::Event event;
   event.set_revision(7);
   event.mutable_phase()->set_phase("RUNNING");
   const std::string line = EventLine(event, "job-3", 2);

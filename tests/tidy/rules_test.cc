@@ -65,7 +65,7 @@ TEST(Includes, OfExecutablesNeverMeet) {
       {"coordinator/job.cc", "launcher/machine/start.h", false},
       {"coordinator/job.cc", "worker/train/trainer.h", false},
       {"coordinator/job.cc", "grpcpp/grpcpp.h", false},
-      {"coordinator/service.h", "grpcpp/grpcpp.h", true},
+      {"coordinator/service/run_door.h", "grpcpp/grpcpp.h", true},
       {"coordinator/record_file.cc", "sqlite3.h", true},
       {"coordinator/job.cc", "sqlite3.h", false},
       {"coordinator/job.cc", "checkpoint/checkpoint.h", false},
@@ -75,7 +75,7 @@ TEST(Includes, OfExecutablesNeverMeet) {
       {"launcher/run/foreground.cc", "worker/process/link.h", false},
       {"launcher/run/foreground.cc", "coordinator/job.h", false},
       {"launcher/run/foreground.cc", "grpcpp/grpcpp.h", false},
-      {"launcher/run/client.cc", "grpcpp/grpcpp.h", true},
+      {"launcher/service/control_client.cc", "grpcpp/grpcpp.h", true},
       {"launcher/commands/run.cc", "CLI/CLI.hpp", true},
       {"launcher/run/foreground.cc", "CLI/CLI.hpp", false},
       {"launcher/run/foreground.cc", "launcher/commands/commands.h", false},
@@ -117,6 +117,8 @@ TEST(Includes, OfRoomsPointOneWay) {
       {"worker/backend/cpu/kernels/norm.cc", "worker/backend/cuda/kernels/kernels.h", false},
       {"launcher/run/foreground.cc", "launcher/machine/start.h", true},
       {"launcher/machine/start.cc", "launcher/run/foreground.h", false},
+      {"launcher/run/foreground.cc", "launcher/service/control_client.h", true},
+      {"launcher/service/control_client.cc", "launcher/run/foreground.h", false},
       {"coordinator/job.cc", "plan/explain/explain.h", true},
   });
 }

@@ -380,7 +380,7 @@ TEST(HostileRun, OfAnotherUserIsNamedSo) {
   ASSERT_EQ(flock(lock, LOCK_EX), 0);  // as of a run that goes on
   folder.Write("weftd.sock", "");
   std::filesystem::permissions(folder.path() + "/weftd.sock", std::filesystem::perms(0600));
-  for (const char* verb : {"status", "stop", "attach"}) {
+  for (const char* verb : {"status", "stop", "attach", "checkpoint", "logs", "events", "watch"}) {
     const Ran ran = RunWeft(
         folder, absl::StrCat("--reuid=65534 --clear-groups ", kWeft, " ", verb, " ", folder.path()),
         {.program = "setpriv", .most_s = kMostSeconds});

@@ -10,15 +10,15 @@
 namespace weft {
 namespace {
 
-proto::HostChecked Checked(const std::string& host, const std::string& name,
-                           proto::CheckResult::Severity severity) {
-  proto::HostChecked checked;
+v1::HostChecked Checked(const std::string& host, const std::string& name,
+                        v1::HostChecked::Result::Severity severity) {
+  v1::HostChecked checked;
   checked.set_host(host);
-  proto::CheckResult& result = *checked.add_results();
+  v1::HostChecked::Result& result = *checked.add_results();
   result.set_name(name);
   result.set_severity(severity);
   result.set_found("1.00 GiB free");
-  if (severity == proto::CheckResult::WELL) return checked;
+  if (severity == v1::HostChecked::Result::WELL) return checked;
   result.set_allowed("2 ranks of 4.00 GiB need 8.00 GiB");
   result.set_cure("end what else runs there, raise the control group's limit, or name fewer slots");
   return checked;
@@ -26,9 +26,9 @@ proto::HostChecked Checked(const std::string& host, const std::string& name,
 
 TEST(HostTable, HasARowPerHostAndACurePerProblem) {
   HostTable table({"h1", "h2", "h3", "h4"});
-  table.Take(Checked("h1", "memory", proto::CheckResult::WELL));
-  table.Take(Checked("h2", "memory", proto::CheckResult::BROKEN));
-  table.Take(Checked("h1", "devices", proto::CheckResult::NOTE));
+  table.Take(Checked("h1", "memory", v1::HostChecked::Result::WELL));
+  table.Take(Checked("h2", "memory", v1::HostChecked::Result::BROKEN));
+  table.Take(Checked("h1", "devices", v1::HostChecked::Result::NOTE));
   EXPECT_FALSE(table.complete());
   table.Fail("h3", "ssh", "it does not answer", "");
   EXPECT_EQ(table.Text(),
@@ -49,9 +49,9 @@ TEST(HostTable, HasARowPerHostAndACurePerProblem) {
 
 TEST(HostTable, TakesTheLaterFindingOfAName) {
   HostTable table({"h1"});
-  table.Take(Checked("h1", "product", proto::CheckResult::WELL));
+  table.Take(Checked("h1", "product", v1::HostChecked::Result::WELL));
   EXPECT_TRUE(table.complete() && table.sound());
-  table.Take(Checked("h1", "product", proto::CheckResult::BROKEN));
+  table.Take(Checked("h1", "product", v1::HostChecked::Result::BROKEN));
   EXPECT_FALSE(table.sound());
   const auto json = nlohmann::json::parse(table.Json(), nullptr, false);
   ASSERT_TRUE(json.is_array());
@@ -66,8 +66,8 @@ TEST(HostTable, FitsEightyColumns) {
   HostTable table({"a-host-with-a-very-long-name.cluster.example"});
   for (const char* name : {"ssh", "devices", "memory", "shared memory", "run folder", "checkpoints",
                            "data", "clock", "network", "product", "pairs"}) {
-    table.Take(
-        Checked("a-host-with-a-very-long-name.cluster.example", name, proto::CheckResult::WELL));
+    table.Take(Checked("a-host-with-a-very-long-name.cluster.example", name,
+                       v1::HostChecked::Result::WELL));
   }
   std::istringstream text(table.Text());
   int lines = 0;
@@ -79,7 +79,7 @@ TEST(HostTable, SaysWhatHostsHave) {
   HostTable table({"h1", "h2"});
   for (const auto& [host, found] :
        {std::pair("h1", "2 cores, Open MPI 4.1.4"), std::pair("h2", "2 cores, Open MPI 4.1.5")}) {
-    proto::HostChecked checked = Checked(host, "devices", proto::CheckResult::WELL);
+    v1::HostChecked checked = Checked(host, "devices", v1::HostChecked::Result::WELL);
     checked.mutable_results(0)->set_found(found);
     table.Take(checked);
   }

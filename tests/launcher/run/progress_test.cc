@@ -7,8 +7,8 @@
 namespace weft {
 namespace {
 
-proto::JobEvent Step(int64_t step, double loss, int64_t generation = 1) {
-  proto::JobEvent event;
+v1::Event Step(int64_t step, double loss, int64_t generation = 1) {
+  v1::Event event;
   event.set_generation(generation);
   event.mutable_step()->set_step(step);
   event.mutable_step()->set_loss(loss);
@@ -103,7 +103,7 @@ TEST(Progress, ASkippedStepHasALineOfItsOwnWhateverTheFrequency) {
       {.log_freq = 100, .steps = 500, .planned_bytes = 1, .write = [&](const std::string& text) {
          written += text;
        }});
-  proto::JobEvent event = Step(7, std::numeric_limits<double>::quiet_NaN());
+  v1::Event event = Step(7, std::numeric_limits<double>::quiet_NaN());
   event.mutable_step()->set_grad_norm(1);
   event.mutable_step()->set_skipped(true);
   event.mutable_step()->set_skipped_steps(3);
@@ -121,7 +121,7 @@ TEST(Progress, ATerminalHasOneLiveLineThatMessagesDoNotTear) {
                      .write = [&](const std::string& text) { written += text; }});
   progress.Take(Step(1, 2));
   EXPECT_EQ(written.find('\n'), std::string::npos);
-  proto::JobEvent committed;
+  v1::Event committed;
   committed.mutable_committed()->set_step(1);
   committed.mutable_committed()->set_folder("step-1");
   progress.Take(committed);
@@ -138,7 +138,7 @@ TEST(Progress, ALostRankIsShownWithItsLastLinesOnce) {
       {.log_freq = 1, .steps = 5, .planned_bytes = 1, .write = [&](const std::string& text) {
          written += text;
        }});
-  proto::JobEvent event;
+  v1::Event event;
   event.set_generation(2);
   event.mutable_lost()->set_reason("rank 3 (vm) killed by signal 9 (SIGKILL)\nlast words");
   progress.Take(event);

@@ -1,6 +1,5 @@
-// Service: the coordinator's gRPC doors, on a unix socket and, for agents of other hosts, on the
-// network (tls_door.h). Adaptors without decisions between the callback API and the driver: each
-// call becomes one call of Driver, each answer one message.
+// RunService is what a private weftd, that of one run, serves: weft.v1 and its agents on a unix
+// socket, for this user alone, and agents of other hosts on the network (tls_door.h).
 #pragma once
 #include <memory>
 #include <optional>
@@ -12,23 +11,23 @@
 
 namespace weft {
 
-class Service final {
+class RunService final {
  public:
   // Serves `driver`, which outlives it, on `socket_path` and, if asked to, on the network.
   // `version` answers Control.Version.
-  static absl::StatusOr<std::unique_ptr<Service>> Start(
+  static absl::StatusOr<std::unique_ptr<RunService>> Start(
       const std::string& socket_path, const std::string& version, Driver& driver,
       const std::optional<TlsDoorOptions>& network = std::nullopt);
   // Closes the driver, so that every waiting call is answered, then the door; removes the socket.
-  ~Service();
-  Service(const Service&) = delete;
-  Service& operator=(const Service&) = delete;
+  ~RunService();
+  RunService(const RunService&) = delete;
+  RunService& operator=(const RunService&) = delete;
 
   int network_port() const;  // 0: not on the network
 
  private:
   struct Door;  // the gRPC part
-  explicit Service(std::unique_ptr<Door> door);
+  explicit RunService(std::unique_ptr<Door> door);
   const std::unique_ptr<Door> door_;
 };
 

@@ -1,4 +1,4 @@
-#include "launcher/service/submission.h"
+#include "launcher/run/submission.h"
 
 #include "plan/keys/cluster_keys.h"
 #include "plan/spec/layout_text.h"

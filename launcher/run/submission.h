@@ -1,5 +1,5 @@
-// A job as weft submit hands it to a weftd that serves jobs: what weft run says to its own, in the
-// words of weft.v1. Pure.
+// A job as it is handed to a weftd, by weft submit to one that serves jobs, by weft run to its own.
+// Pure.
 #pragma once
 #include <string>
 #include <vector>
