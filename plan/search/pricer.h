@@ -141,6 +141,8 @@ class Pricer {
     return memory;
   }
   Peak PeakOf(const Layout& layout);
+  // The same as Fits(PeakOf(layout).memory).
+  bool FitsEverywhere(const Layout& layout);
 
   // Returns what a device leaves for Peak::layout_bytes beside this context.
   int64_t UsableBytes(const MemoryEstimate& memory) const {
@@ -157,6 +159,9 @@ class Pricer {
   }
 
  private:
+  // Calls visit(stage) for those that may hold most, as long as it returns true.
+  template <typename Visit>
+  void EachUnlikeStage(const Layout& layout, const Visit& visit);
   StepPasses PassesWithoutWaits(Layout layout);
   PassSeconds WithDenseBlocks(const PassSeconds& embedding, const PassSeconds& block,
                               const Layout& layout, Recompute recompute);

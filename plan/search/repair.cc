@@ -233,37 +233,58 @@ class Repairs {
     return any;
   }
 
-  // Whether some shape fits where states take the least of the device, recomputing as much as may
-  // be, the head in chunks of so many tokens: asked once for all recompute modes. Of stages of
-  // few blocks (plan/search/room.cc) another mode or place may hold less: all are tried.
+  // Whether some shape may fit where states take the least of the device, recomputing as much as
+  // may be, the head in chunks of so many tokens: asked once for all recompute modes.
   bool AnyShapeFits(const Shared& shared, int64_t head_chunk_tokens) {
     const Layout& of = shared.variant.layout;
     const ShapeKey key = {Shapeless(of), head_chunk_tokens, shared.free.split};
     const auto [found, is_new] = shape_fits_.try_emplace(key, false);
     if (!is_new) return found->second;
-    const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * of.pp;
-    const auto last = [few](auto values) { return few ? values : values.last(1); };
     Layout least = of;
     least.head_chunk_tokens = head_chunk_tokens;
     least.layers_per_stage = fixed_.layers_per_stage.value_or(std::vector<int64_t>());
-    const FreeShape split = {.split = !fixed_.layers_per_stage && of.virtual_stages == 1,
-                             .recompute = few && shared.free.recompute};
-    const auto fits = [&] {
-      return pricer_.Fits(pricer_.PeakOf(least).memory) ||
-             (split.split && !FittingShapes(pricer_, least, split).empty());
+    // What closed forms say of these only grows with microbatches, and is the least under 1f1b.
+    const bool is_ordered = head_chunk_tokens <= 1 && of.virtual_stages == 1 &&
+                            !HasListedMemory(pricer_.question(), least);
+    if (!is_ordered) return found->second = HasRoomSomewhere(shared, std::move(least));
+    ShapeKey smallest = key;
+    smallest.layout.Set<&Layout::micro_batch_size>(0);
+    const auto is_known = [&](ScheduleKind schedule) {
+      smallest.layout.Set<&Layout::pp_schedule>(schedule);
+      const auto lacking = lacking_.find(smallest);
+      return lacking != lacking_.end() && lacking->second <= of.micro_batch_size;
     };
-    for (const int zero : room_.ZerosOf(least)) {
-      least.zero_stage = zero;
+    if (is_known(ScheduleKind::kOneForwardOneBackward) || is_known(of.pp_schedule)) return false;
+    found->second = HasRoomSomewhere(shared, std::move(least));
+    if (found->second) return true;
+    const auto lacking = lacking_.try_emplace(smallest, of.micro_batch_size).first;
+    lacking->second = std::min(lacking->second, of.micro_batch_size);
+    return false;
+  }
+
+  // With the highest stages of ZeRO first, which hold the least as a rule. Of stages of few blocks
+  // (plan/search/room.cc) another mode or place may hold less: all are tried.
+  bool HasRoomSomewhere(const Shared& shared, Layout least) {
+    const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * least.pp;
+    const auto last = [few](auto values) { return few ? values : values.last(1); };
+    const bool free_split = !fixed_.layers_per_stage && least.virtual_stages == 1;
+    const auto has_room = [&] {
+      return pricer_.FitsEverywhere(least) ||
+             (free_split && HasRoomForSplit(pricer_, least, few && shared.free.recompute)) ||
+             (!free_split && few && shared.free.recompute && BestRecompute(pricer_, least));
+    };
+    const absl::Span<const int> zeros = room_.ZerosOf(least);
+    for (auto zero = zeros.rbegin(); zero != zeros.rend(); ++zero) {
+      least.zero_stage = *zero;
       for (const OffloadDevice offload : last(space_.offloads())) {
         least.offload_optimizer = offload;
         for (const Recompute mode : last(absl::MakeConstSpan(space_.recomputes()))) {
           least.recompute = mode;
-          found->second = found->second || fits();
+          if (has_room()) return true;
         }
       }
-      if (found->second) break;
     }
-    return found->second;
+    return false;
   }
 
   Priced PricedOf(const Layout& layout, const TermSeconds& time) {
@@ -311,6 +332,7 @@ class Repairs {
   double limit_s_;
   Which which_;
   std::map<ShapeKey, bool> shape_fits_;
+  std::map<ShapeKey, int64_t> lacking_;  // the least micro_batch_size without room; key: with 0
   std::vector<Priced> made_;
 };
 

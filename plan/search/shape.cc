@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -73,6 +74,35 @@ class StageRoom {
       if (holds(stage)) return true;
     }
     return false;
+  }
+
+  // Whether the most blocks of all stages, each with at least one, are all of the model's: those of
+  // stages that differ in microbatches in flight alone are at least the first one's and at most the
+  // last one's.
+  bool HoldsAll(Recompute mode) {
+    if (!MayHold(mode)) return false;
+    probe_.recompute = mode;
+    int64_t left = pricer_.question().model.num_blocks;
+    const auto take = [&](int stage, int64_t times) {
+      const int64_t most = MostBlocks(pricer_, probe_, stage);
+      left -= times * most;
+      return most >= 1;
+    };
+    for (int stage = 0; stage < alike_; ++stage) {
+      if (!take(stage, 1)) return false;
+    }
+    if (!take(last(), 1)) return false;
+    const int64_t count = last() - alike_;
+    if (count <= 0) return left <= 0;
+    const int64_t before = left;
+    if (!take(last() - 1, count)) return false;
+    if (left > 0) return false;
+    left = before;
+    if (!take(alike_, count)) return false;
+    if (left <= 0) return true;
+    const std::vector<int64_t>& most = MostOf(mode);
+    return std::accumulate(most.begin(), most.end(), int64_t{0}) >=
+           pricer_.question().model.num_blocks;
   }
 
   // Most blocks by stage. Stages from `alike_` on but for the last one differ in the microbatches
@@ -173,6 +203,18 @@ class SplitSearch {
     return LayoutOf(std::move(split));
   }
 
+  // Whether stages hold all blocks, each at least one, however long they take.
+  bool HasRoom() const {
+    int64_t sum = 0;
+    for (size_t stage = 0; stage < static_cast<size_t>(layout_.pp); ++stage) {
+      int64_t most = 0;
+      for (const Mode& mode : modes_) most = std::max(most, mode.most[stage]);
+      if (most < 1) return false;
+      sum += most;
+    }
+    return sum >= blocks_;
+  }
+
  private:
   // The slowest stage takes a whole number of blocks and what its place adds: these in order.
   std::vector<double> Limits() const {
@@ -188,18 +230,6 @@ class SplitSearch {
     }
     std::sort(limits.begin(), limits.end());
     return limits;
-  }
-
-  // Whether stages hold all blocks, each at least one, however long they take.
-  bool HasRoom() const {
-    int64_t sum = 0;
-    for (size_t stage = 0; stage < static_cast<size_t>(layout_.pp); ++stage) {
-      int64_t most = 0;
-      for (const Mode& mode : modes_) most = std::max(most, mode.most[stage]);
-      if (most < 1) return false;
-      sum += most;
-    }
-    return sum >= blocks_;
   }
 
   // Whether stages that take no longer hold all blocks, each at least one.
@@ -270,6 +300,12 @@ std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout
     return std::nullopt;
   }
   return modes;
+}
+
+bool HasRoomForSplit(Pricer& pricer, const Layout& layout, bool free_recompute) {
+  StageRoom room(pricer, layout);
+  if (!free_recompute) return room.HoldsAll(layout.recompute);
+  return SplitSearch(pricer, layout, room, kModes).HasRoom();
 }
 
 std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free) {
