@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "plan/search/space.h"
 
@@ -22,9 +23,9 @@ int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host
   return workers * std::min(host_bytes, std::numeric_limits<int64_t>::max() / workers);
 }
 
-Pricer::Pricer(const Question& question)
+Pricer::Pricer(const Question& question, std::shared_ptr<MemoryTable> memory)
     : question_(question),
-      table_(question),
+      table_(std::move(memory)),
       dues_(question),
       checkpoint_bytes_(CheckpointBytes(question)) {}
 

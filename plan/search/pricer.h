@@ -56,10 +56,15 @@ struct LazyPasses {
 
 class Pricer {
  public:
-  // Borrows `question`. REQUIRES: CheckModel and CheckCluster hold.
-  explicit Pricer(const Question& question);
+  // Borrows `question`, of which cluster.nodes and cluster.device.memory_bytes may become others:
+  // nothing that is kept depends on them. REQUIRES: CheckModel and CheckCluster hold.
+  explicit Pricer(const Question& question)
+      : Pricer(question, std::make_shared<MemoryTable>(question)) {}
+  // With what another pricer knows of memory, of a question that differs as MemoryTable says.
+  Pricer(const Question& question, std::shared_ptr<MemoryTable> memory);
 
   const Question& question() const { return question_; }
+  const std::shared_ptr<MemoryTable>& memory() const { return table_; }
 
   // REQUIRES for all of these: CheckLayout holds.
   TermSeconds Time(const Layout& layout) { return Time(layout, PassesOf(layout)); }
@@ -136,7 +141,7 @@ class Pricer {
   double MostGoodput(int world_size);
   // With its guard.
   MemoryEstimate StageOf(const Layout& layout, int stage) {
-    MemoryEstimate memory = EstimateStageMemory(question_, layout, stage, table_);
+    MemoryEstimate memory = EstimateStageMemory(question_, layout, stage, *table_);
     memory[MemoryTerm::kGuard] = GuardBytes(question_, memory);
     return memory;
   }
@@ -174,7 +179,7 @@ class Pricer {
   }
 
   const Question& question_;
-  MemoryTable table_;
+  std::shared_ptr<MemoryTable> table_;
   StageDuesTable dues_;
   int64_t checkpoint_bytes_ = 0;
   struct Faults {

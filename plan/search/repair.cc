@@ -268,20 +268,25 @@ class Repairs {
     const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * least.pp;
     const auto last = [few](auto values) { return few ? values : values.last(1); };
     const bool free_split = !fixed_.layers_per_stage && least.virtual_stages == 1;
-    const auto has_room = [&] {
+    const bool free_recompute = few && shared.free.recompute;
+    const auto fits_by = [&](Recompute mode) {
+      least.recompute = mode;
       return pricer_.FitsEverywhere(least) ||
-             (free_split && HasRoomForSplit(pricer_, least, few && shared.free.recompute)) ||
-             (!free_split && few && shared.free.recompute && BestRecompute(pricer_, least));
+             (free_split && !free_recompute && HasRoomForSplit(pricer_, least, false));
+    };
+    const auto has_room = [&] {
+      const absl::Span<const Recompute> modes = last(absl::MakeConstSpan(space_.recomputes()));
+      if (std::any_of(modes.rbegin(), modes.rend(), fits_by)) return true;
+      if (!free_recompute) return false;
+      return free_split ? HasRoomForSplit(pricer_, least, true)
+                        : BestRecompute(pricer_, least).has_value();
     };
     const absl::Span<const int> zeros = room_.ZerosOf(least);
     for (auto zero = zeros.rbegin(); zero != zeros.rend(); ++zero) {
       least.zero_stage = *zero;
       for (const OffloadDevice offload : last(space_.offloads())) {
         least.offload_optimizer = offload;
-        for (const Recompute mode : last(absl::MakeConstSpan(space_.recomputes()))) {
-          least.recompute = mode;
-          if (has_room()) return true;
-        }
+        if (has_room()) return true;
       }
     }
     return false;

@@ -24,24 +24,29 @@ bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
   return pricer.Fits(pricer.StageOf(layout, stage));
 }
 
-// Most blocks that fit on `stage`, of those that are tried: memory grows with them.
-int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage) {
-  const int64_t blocks = pricer.question().model.num_blocks;
+// Most blocks of a stage that are tried.
+int64_t MostTried(int64_t blocks, int stages) {
+  const int64_t mean = blocks / stages;
+  return std::min(blocks - (stages - 1), mean + MostUneven(mean));
+}
+
+// Most blocks that fit on `stage`, of those that are tried: memory grows with them. `least`: where
+// that is no more, it is the answer.
+int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage, int64_t least = 0) {
   int64_t& held = probe.layers_per_stage[static_cast<size_t>(stage)];
   const auto fits = [&](int64_t count) {
     held = count;
-    return StageFits(pricer, probe, stage);
+    const bool does = StageFits(pricer, probe, stage);
+    held = 1;
+    return does;
   };
-  const int64_t mean = blocks / probe.pp;
-  int64_t least = 0;
-  int64_t most = std::min(blocks - (probe.pp - 1), mean + MostUneven(mean));
-  if (!fits(most)) {
-    for (--most; least < most;) {
-      const int64_t middle = (least + most + 1) / 2;
-      fits(middle) ? least = middle : most = middle - 1;
-    }
+  int64_t most = MostTried(pricer.question().model.num_blocks, probe.pp);
+  if (least > 0 && (least >= most || !fits(least + 1))) return least;
+  if (fits(most)) return most;
+  for (--most; least < most;) {
+    const int64_t middle = (least + most + 1) / 2;
+    fits(middle) ? least = middle : most = middle - 1;
   }
-  held = 1;
   return most;
 }
 
@@ -76,33 +81,41 @@ class StageRoom {
     return false;
   }
 
-  // Whether the most blocks of all stages, each with at least one, are all of the model's: those of
-  // stages that differ in microbatches in flight alone are at least the first one's and at most the
-  // last one's.
-  bool HoldsAll(Recompute mode) {
-    if (!MayHold(mode)) return false;
-    probe_.recompute = mode;
-    int64_t left = pricer_.question().model.num_blocks;
-    const auto take = [&](int stage, int64_t times) {
-      const int64_t most = MostBlocks(pricer_, probe_, stage);
-      left -= times * most;
-      return most >= 1;
+  // Whether stages have room for all blocks, each for at least one, if each computes again what it
+  // likes of `modes`. Of those that differ in microbatches in flight alone the last has room for
+  // the most and the first for the least: few others have to be asked.
+  bool HoldsAll(absl::Span<const Recompute> modes) {
+    const int64_t blocks = pricer_.question().model.num_blocks;
+    const int64_t tried = MostTried(blocks, probe_.pp);
+    const auto most_of = [&](int stage) {
+      int64_t most = 0;
+      for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) {
+        probe_.recompute = *mode;
+        most = MostBlocks(pricer_, probe_, stage, most);
+      }
+      return most;
     };
-    for (int stage = 0; stage < alike_; ++stage) {
-      if (!take(stage, 1)) return false;
+    const int64_t inner = std::max(0, last() - alike_);
+    const int64_t inner_most = inner == 0 ? 0 : most_of(last() - 1);
+    if (inner > 0 && inner_most < 1) return false;
+    int64_t held = inner * inner_most;
+    int64_t others = probe_.pp - inner;
+    for (int stage = last(); others > 0; stage = stage == last() ? 0 : stage + 1, --others) {
+      if (held + others * tried < blocks) return false;
+      const int64_t most = most_of(stage);
+      if (most < 1) return false;
+      held += most;
     }
-    if (!take(last(), 1)) return false;
-    const int64_t count = last() - alike_;
-    if (count <= 0) return left <= 0;
-    const int64_t before = left;
-    if (!take(last() - 1, count)) return false;
-    if (left > 0) return false;
-    left = before;
-    if (!take(alike_, count)) return false;
-    if (left <= 0) return true;
-    const std::vector<int64_t>& most = MostOf(mode);
-    return std::accumulate(most.begin(), most.end(), int64_t{0}) >=
-           pricer_.question().model.num_blocks;
+    if (held < blocks || inner < 2) return held >= blocks;
+    const int64_t inner_least = most_of(alike_);
+    if (inner_least < 1) return false;
+    if (held - inner * (inner_most - inner_least) >= blocks) return true;
+    std::vector<int64_t> most(static_cast<size_t>(probe_.pp), 0);
+    most[static_cast<size_t>(alike_)] = inner_least;
+    most[static_cast<size_t>(last() - 1)] = inner_most;
+    const auto ask = [&](int stage) { most[static_cast<size_t>(stage)] = most_of(stage); };
+    Fill(alike_, last() - 1, ask, most);
+    return std::accumulate(most.begin(), most.end(), held - inner * inner_most) >= blocks;
   }
 
   // Most blocks by stage. Stages from `alike_` on but for the last one differ in the microbatches
@@ -203,18 +216,6 @@ class SplitSearch {
     return LayoutOf(std::move(split));
   }
 
-  // Whether stages hold all blocks, each at least one, however long they take.
-  bool HasRoom() const {
-    int64_t sum = 0;
-    for (size_t stage = 0; stage < static_cast<size_t>(layout_.pp); ++stage) {
-      int64_t most = 0;
-      for (const Mode& mode : modes_) most = std::max(most, mode.most[stage]);
-      if (most < 1) return false;
-      sum += most;
-    }
-    return sum >= blocks_;
-  }
-
  private:
   // The slowest stage takes a whole number of blocks and what its place adds: these in order.
   std::vector<double> Limits() const {
@@ -230,6 +231,18 @@ class SplitSearch {
     }
     std::sort(limits.begin(), limits.end());
     return limits;
+  }
+
+  // Whether stages hold all blocks, each at least one, however long they take.
+  bool HasRoom() const {
+    int64_t sum = 0;
+    for (size_t stage = 0; stage < static_cast<size_t>(layout_.pp); ++stage) {
+      int64_t most = 0;
+      for (const Mode& mode : modes_) most = std::max(most, mode.most[stage]);
+      if (most < 1) return false;
+      sum += most;
+    }
+    return sum >= blocks_;
   }
 
   // Whether stages that take no longer hold all blocks, each at least one.
@@ -303,9 +316,8 @@ std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout
 }
 
 bool HasRoomForSplit(Pricer& pricer, const Layout& layout, bool free_recompute) {
-  StageRoom room(pricer, layout);
-  if (!free_recompute) return room.HoldsAll(layout.recompute);
-  return SplitSearch(pricer, layout, room, kModes).HasRoom();
+  const Recompute own[] = {layout.recompute};
+  return StageRoom(pricer, layout).HoldsAll(free_recompute ? kModes : absl::MakeConstSpan(own));
 }
 
 std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free) {

@@ -37,6 +37,8 @@ int64_t StageBlocksBefore(const Layout& layout, int64_t num_blocks, int stage, i
     if (begin >= end) return 0;
     return std::min(layout.layers_per_stage[static_cast<size_t>(stage)], end - begin);
   }
+  // Stages before this one hold a block or more each.
+  if (stage >= end && num_blocks >= int64_t{layout.pp} * layout.virtual_stages) return 0;
   int64_t count = 0;
   for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
     const BlockRange blocks = ChunkBlocks(layout, num_blocks, stage, chunk);
