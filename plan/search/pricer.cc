@@ -233,9 +233,17 @@ void Pricer::EachUnlikeStage(const Layout& layout, const Visit& visit) {
 }
 
 Peak Pricer::PeakOf(const Layout& layout) {
+  return *PeakUpTo(layout, std::numeric_limits<int64_t>::max());
+}
+
+std::optional<Peak> Pricer::PeakUpTo(const Layout& layout, int64_t most_bytes) {
+  const bool has_own_memory = question_.cluster.device.backend != BackendKind::kCpu;
+  bool is_more = false;
   Peak peak;
   EachUnlikeStage(layout, [&](int stage) {
     const MemoryEstimate memory = StageOf(layout, stage);
+    is_more = has_own_memory && memory.total_bytes() > most_bytes;
+    if (is_more) return false;
     peak.host_bytes = std::max(peak.host_bytes, memory.host_bytes);
     if (stage == 0 || DeviceBytes(memory) > DeviceBytes(peak.memory)) {
       peak.stage = stage;
@@ -243,6 +251,7 @@ Peak Pricer::PeakOf(const Layout& layout) {
     }
     return true;
   });
+  if (is_more) return std::nullopt;
   return peak;
 }
 

@@ -86,6 +86,9 @@ class Pricer {
   // nothing in passes (plan/estimate/data_comm.h).
   StepPasses PassesOf(const Layout& layout);
   LazyPasses LazyPassesOf(const Layout& layout, double least_s);
+  void PricePasses(const Layout& layout, LazyPasses& passes) {
+    if (!passes.priced) passes.priced = PassesWithoutWaits(layout);
+  }
   // A microbatch's passes on stage 0.
   ActionSeconds FirstStageOf(const Layout& layout, const LazyPasses& passes) const {
     return passes.network.OfStage(layout, question_.model.num_blocks, 0);
@@ -146,6 +149,8 @@ class Pricer {
     return memory;
   }
   Peak PeakOf(const Layout& layout);
+  // The same, or nothing where some stage of GPUs holds more than `most_bytes`.
+  std::optional<Peak> PeakUpTo(const Layout& layout, int64_t most_bytes);
   // The same as Fits(PeakOf(layout).memory).
   bool FitsEverywhere(const Layout& layout);
 

@@ -37,13 +37,16 @@ int64_t StageBlocksBefore(const Layout& layout, int64_t num_blocks, int stage, i
     if (begin >= end) return 0;
     return std::min(layout.layers_per_stage[static_cast<size_t>(stage)], end - begin);
   }
-  // Stages before this one hold a block or more each.
-  if (stage >= end && num_blocks >= int64_t{layout.pp} * layout.virtual_stages) return 0;
+  // As EvenSplit.
+  const int64_t parts = int64_t{layout.pp} * layout.virtual_stages;
+  if (stage >= end && num_blocks >= parts) return 0;
+  const int64_t each = num_blocks / parts;
+  const int64_t remainder = num_blocks % parts;
   int64_t count = 0;
-  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
-    const BlockRange blocks = ChunkBlocks(layout, num_blocks, stage, chunk);
-    if (blocks.begin >= end) break;
-    count += std::min(blocks.end, end) - blocks.begin;
+  for (int64_t part = stage; part < parts; part += layout.pp) {
+    const int64_t begin = part * each + std::min(part, remainder);
+    if (begin >= end) break;
+    count += std::min(each + (part < remainder ? 1 : 0), end - begin);
   }
   return count;
 }
