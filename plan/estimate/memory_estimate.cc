@@ -123,7 +123,7 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
-// What a stage's parameters are: of its blocks in the mean, and all of them.
+// The parameters of a stage: of a block in the mean, and all.
 struct StageFacts {
   const BlockFacts& blocks;
   StageParameters block, own;

@@ -261,7 +261,7 @@ double MixedSearch::LimitOf(const Group& group) {
   return std::min(kNear * best.front().plan.step_s, kFar * best_s_);
 }
 
-MixedSearch::Tries MixedSearch::TriesOf(const Shape& shape) const {
+MixedSearch::Tries MixedSearch::TriesOf(const Shape& shape) {
   Tries tries;
   if (shape.way == MixedWay::kStages) {
     for (size_t i = 0; i < shape.parts.size(); ++i) {
@@ -269,6 +269,15 @@ MixedSearch::Tries MixedSearch::TriesOf(const Shape& shape) const {
                                  parts_[static_cast<size_t>(shape.parts[i])].get());
     }
     tries.modes = Modes(shape.parts.size());
+    const auto blocks = static_cast<double>(questions_.front().model.num_blocks);
+    for (const std::vector<Recompute>& modes : tries.modes) {
+      double rate = 0;  // blocks a second
+      for (size_t i = 0; i < modes.size(); ++i) {
+        FleetPart& part = *parts_[static_cast<size_t>(shape.parts[i])];
+        rate += shape.counts[i] / part.BlockSeconds(shape.layout, modes[i]);
+      }
+      tries.least_s.push_back(blocks / rate);
+    }
   }
   tries.fastest.resize(std::max<size_t>(1, tries.modes.size()));
   return tries;

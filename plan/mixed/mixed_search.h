@@ -31,7 +31,7 @@ class MixedSearch {
 
   // Without `alone`.
   absl::StatusOr<MixedAnswer> Find();
-  // What the search knows of each part by itself.
+  // The pricer keeps what the search knows of a part by itself.
   Pricer& PricerOf(size_t part) { return parts_[part]->pricer(); }
 
  private:
@@ -65,10 +65,11 @@ class MixedSearch {
     std::vector<int64_t> blocks = {};
     std::optional<double> slowest_s = {};  // a microbatch on the slowest stage; nothing: no split
   };
-  // What the tries of a shape share that differ in where states are.
+  // Tries of a shape that differ in where states are share this.
   struct Tries {
     std::vector<FleetPart*> part_of_stage = {};      // kStages
     std::vector<std::vector<Recompute>> modes = {};  // kStages
+    std::vector<double> least_s = {};  // by mode: at most a microbatch on the slowest stage
     std::vector<std::optional<FastestSplit>>
         fastest;  // by mode; of replicas one: of the first part
   };
@@ -86,7 +87,7 @@ class MixedSearch {
   static Group GroupOf(const Shape& shape);
 
   void Try(const Shape& shape);
-  Tries TriesOf(const Shape& shape) const;
+  Tries TriesOf(const Shape& shape);
   // False: there was no room.
   bool TryStages(const Shape& shape, const Placement& placement, Tries& tries);
   bool TryReplicas(const Shape& shape, const Placement& placement, Tries& tries);

@@ -134,6 +134,14 @@ bool MixedSearch::TryStages(const Shape& shape, const Placement& placement, Trie
       return true;
     };
     if (std::any_of(roomy.begin(), roomy.end(), computes_no_less)) continue;  // slower than that
+    // A bound is the same sums in another order.
+    constexpr double kBelowRounding = 1 - 1e-9;
+    if (static_cast<double>(layout.gradient_accumulation_steps) * tries.least_s[mode] *
+            kBelowRounding >
+        LimitOf(GroupOf(shape))) {
+      fitted = true;  // behind, as of FitStages
+      continue;
+    }
     layout.recompute_per_stage.clear();
     for (size_t i = 0; i < modes.size(); ++i) {
       layout.recompute_per_stage.insert(layout.recompute_per_stage.end(),
