@@ -148,7 +148,7 @@ PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
     if (today.ok()) report.today = *std::move(today);
   }
   report.whole = WholeOf(job, lost_nodes);
-  report.front = ParetoFront(QuestionOf(job), AskedLayout(job), Purpose::kEstimate);
+  report.front = ParetoFront(QuestionOf(job), AskedLayout(job), Purpose::kEstimate, report.plan);
   report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
   const std::optional<RecordedError> recorded = RecordedErrorOn(job.cluster);
   report.recorded_error = RecordedErrorText(recorded);

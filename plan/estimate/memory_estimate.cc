@@ -123,23 +123,29 @@ Moment FullestMoment(const Question& question, const Layout& layout, int stage,
   return fullest;
 }
 
+// The parameters of a stage: of a block in the mean, and all.
+struct StageFacts {
+  const BlockFacts& blocks;
+  StageParameters block, own;
+};
+
 // Counts what an arena's places for buckets hold (WholeBuffersOf of plan/memory/memory.h):
 // embedding or head, and blocks in turns of two. `is_used` says of how many buckets a place is
 // there.
 template <typename IsUsed>
 StageParameters PlacesFor(const Question& question, const Layout& layout, int stage,
-                          const BlockFacts& facts, const IsUsed& is_used) {
+                          const StageFacts& facts, const IsUsed& is_used) {
   const BucketCounts counts = BucketCountsOf(question, layout, stage);
   const double turns = (is_used(counts.at(WholePlace::kEvenBlocks)) ? 1 : 0) +
                        (is_used(counts.at(WholePlace::kOddBlocks)) ? 1 : 0);
-  const StageParameters block = MeanBlockParameters(question, layout, stage, facts.parameters);
+  const StageParameters& block = facts.block;
   StageParameters whole;
   whole.linear = turns * block.linear;
   whole.experts = turns * block.experts;
   whole.vectors = turns * block.vectors;
   whole.adapters = turns * block.adapters;
   if (!is_used(counts.at(WholePlace::kEnds))) return whole;
-  const StageParameters rank = ParametersOf(question, layout, stage, facts.parameters);
+  const StageParameters& rank = facts.own;
   const double other_end = counts.ends > 1 ? LocalVocabulary(question, layout) *
                                                  static_cast<double>(question.model.hidden_size)
                                            : 0;
@@ -151,7 +157,7 @@ StageParameters PlacesFor(const Question& question, const Layout& layout, int st
 // Experts that nobody shares are whole anyway. Every bucket of a frozen base is taken to be cut,
 // also one that has its place to itself.
 StageParameters WholePlaces(const Question& question, const Layout& layout, int stage,
-                            const BlockFacts& facts) {
+                            const StageFacts& facts) {
   const int64_t least = question.adapters ? 1 : 2;
   StageParameters whole = PlacesFor(question, layout, stage, facts,
                                     [least](int64_t buckets) { return buckets >= least; });
@@ -161,7 +167,7 @@ StageParameters WholePlaces(const Question& question, const Layout& layout, int 
 
 // Counts the gradients that are rounded to be summed: those of experts that nobody shares are not.
 StageParameters ReducedPlaces(const Question& question, const Layout& layout, int stage,
-                              const BlockFacts& facts) {
+                              const StageFacts& facts) {
   StageParameters reduced =
       PlacesFor(question, layout, stage, facts, [](int64_t buckets) { return buckets > 0; });
   if (layout.expert_ranks(layout.data_group()) == 1) reduced.experts = 0;
@@ -170,12 +176,12 @@ StageParameters ReducedPlaces(const Question& question, const Layout& layout, in
 
 // ZeRO-3: weights of the blocks gathered at once, or of a table if that is larger. A frozen base is
 // gathered as it is stored: each linear layer is made wide where it is used (BlockActivationBytes).
-double GatheredBytes(const Question& question, const Layout& layout, int stage,
-                     const BlockFacts& facts) {
+double GatheredBytes(const Question& question, const Layout& layout, const BlockFacts& facts,
+                     const StageParameters& whole) {
   if (layout.zero_stage < 3) return 0;
   if (question.engine.memory.arena && layout.zero_ranks() == 1) return 0;
   if (question.engine.memory.arena) {
-    return WeightBytes(question, WholePlaces(question, layout, stage, facts));
+    return WeightBytes(question, whole);
   }
   const double block = WeightBytes(question, facts.parameters.block);
   const double table =
@@ -188,7 +194,7 @@ double BoundaryTensorBytes(const Question& question, const Layout& layout, doubl
 }
 
 double CommunicationBytes(const Question& question, const Layout& layout, int stage,
-                          const BlockFacts& facts) {
+                          const StageFacts& facts, const StageParameters& whole) {
   const MemoryHabits& habits = question.engine.memory;
   const ModelShape& model = question.model;
   const double element = ActivationBytes(question.numerics.precision);
@@ -198,11 +204,10 @@ double CommunicationBytes(const Question& question, const Layout& layout, int st
   // ZeRO-2 and 3 reduce a block's gradients at a time, from a buffer of their own.
   if (layout.zero_stage >= 2 && habits.arena) {
     if (layout.zero_ranks() > 1) {
-      const StageParameters whole = WholePlaces(question, layout, stage, facts);
       bytes += GradientBytes(question) * (question.adapters ? whole.adapters : whole.all());
     }
   } else if (layout.zero_stage >= 2) {
-    const StageParameters& block = facts.parameters.block;
+    const StageParameters& block = facts.blocks.parameters.block;
     bytes += WeightBytes(question) * (question.adapters ? block.adapters : block.all());
   }
   if (habits.arena && NarrowsSums(layout, question.numerics)) {
@@ -447,8 +452,10 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
 MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& layout, int stage,
                                      const BlockFacts& facts) {
   const MemoryHabits& habits = question.engine.memory;
-  const StateBytes states =
-      StatesOf(question, layout, ParametersOf(question, layout, stage, facts.parameters));
+  const StageFacts own = {.blocks = facts,
+                          .block = MeanBlockParameters(question, layout, stage, facts.parameters),
+                          .own = ParametersOf(question, layout, stage, facts.parameters)};
+  const StateBytes states = StatesOf(question, layout, own.own);
   MemoryEstimate estimate;
   SetStates(states, estimate);
   if (habits.arena) {
@@ -462,8 +469,13 @@ MemoryEstimate ClosedFormStageMemory(const Question& question, const Layout& lay
     estimate[MemoryTerm::kTransients] =
         Bytes(fullest.transients + PlaceholderBytes(question, layout, stage));
   }
-  estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout, stage, facts));
-  estimate[MemoryTerm::kCommunication] = Bytes(CommunicationBytes(question, layout, stage, facts));
+  StageParameters whole;  // of an arena
+  if (habits.arena && layout.zero_stage >= 2 && layout.zero_ranks() > 1) {
+    whole = WholePlaces(question, layout, stage, own);
+  }
+  estimate[MemoryTerm::kGatheredLayers] = Bytes(GatheredBytes(question, layout, facts, whole));
+  estimate[MemoryTerm::kCommunication] =
+      Bytes(CommunicationBytes(question, layout, stage, own, whole));
   estimate[MemoryTerm::kWorkspace] = Bytes(WorkspaceBytes(question, layout, stage, facts));
   estimate[MemoryTerm::kWorkspace] +=
       Bytes((habits.allocator_slack - 1) * static_cast<double>(estimate.total_bytes()));

@@ -56,7 +56,8 @@ bool HasListedMemory(const Question& question, const Layout& layout);
 // REQUIRES: CheckModel and CheckCluster hold; CheckLayout holds; 0 <= stage < layout.pp.
 MemoryEstimate EstimateStageMemory(const Question& question, const Layout& layout, int stage);
 
-// Keeps what many layouts of one question share.
+// Keeps what many layouts share, of questions that differ in the cluster and in the sequences of a
+// step alone.
 struct MemoryTable {
   explicit MemoryTable(const Question& question);
   bool lists = false;  // HasListedMemory, but for what layouts ask of the engine

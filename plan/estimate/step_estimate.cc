@@ -40,6 +40,7 @@ class Stages {
     const bool waits = MovesInPasses(layout);
     int64_t before = 0;
     int64_t dense_before = 0;
+    const StageDues* due = nullptr;  // of the stage before, if passes wait
     for (int stage = 0; stage < layout.pp; ++stage) {
       const auto index = static_cast<size_t>(stage);
       const int64_t count = listed ? layout.layers_per_stage[index] : even.Of(stage);
@@ -49,8 +50,8 @@ class Stages {
               : StageBlocksBefore(layout, question.model.num_blocks, stage, seconds.dense_blocks);
       ActionSeconds& own = stages[index];
       const bool inner = stage > 1 && stage < layout.pp - 1;
-      if (inner && count == before && dense == dense_before && !waits &&
-          layout.recompute_of(stage) == layout.recompute_of(stage - 1)) {
+      const bool holds_as_much = inner && count == before && dense == dense_before;
+      if (holds_as_much && !waits && layout.recompute_of(stage) == layout.recompute_of(stage - 1)) {
         own = stages[index - 1];
         continue;
       }
@@ -59,7 +60,8 @@ class Stages {
       own = seconds.Of(layout, stage, static_cast<double>(count), dense, stage == 0,
                        stage == layout.pp - 1);
       if (waits) {
-        NetworkSeconds::Add(dues.Of(layout, stage).comm.PassWaits(layout, stage, own), own);
+        if (!holds_as_much) due = &dues.Of(layout, stage);
+        NetworkSeconds::Add(due->comm.PassWaits(layout, stage, own), own);
       }
       if (CycleSeconds(own) > CycleSeconds(stages[static_cast<size_t>(slowest_)])) slowest_ = stage;
     }
@@ -241,12 +243,16 @@ absl::StatusOr<StepPasses> PassesBy(const Question& question, const Layout& layo
              WithSharedCores(layout, stages, makespans));
 }
 
-// Whether `stage` holds as much as the one before it.
-bool IsLikeTheOneBefore(const ModelShape& model, const Layout& layout, int stage) {
+// Whether `stage` holds as much as the one before it. `even`: of the layout, if it lists no blocks.
+bool IsLikeTheOneBefore(const ModelShape& model, const Layout& layout, const EvenBlockCounts& even,
+                        int stage) {
   if (stage <= 1 || stage == layout.pp - 1) return false;
+  const bool listed = !layout.layers_per_stage.empty();
   const auto same = [&](const auto& count) { return count(stage) == count(stage - 1); };
-  return same([&](int at) { return StageBlockCount(layout, model.num_blocks, at); }) &&
-         same([&](int at) { return layout.recompute_of(at); }) && same([&](int at) {
+  const auto count = [&](int at) {
+    return listed ? layout.layers_per_stage[static_cast<size_t>(at)] : even.Of(at);
+  };
+  return same(count) && same([&](int at) { return layout.recompute_of(at); }) && same([&](int at) {
            return StageBlocksBefore(layout, model.num_blocks, at, model.num_dense_blocks);
          });
 }
@@ -327,11 +333,12 @@ TermSeconds EstimateStep(const Question& question, const Layout& layout, const S
                          StageDuesTable& dues, const TermSeconds& first_end) {
   TermSeconds end = first_end;
   double end_s = end.total_s();
+  const EvenBlockCounts even(question.model.num_blocks, layout.pp, layout.virtual_stages);
   for (int stage = 1; stage < layout.pp; ++stage) {
     // No stage of an even split holds more than the first or the last, if blocks are alike.
     const bool alike = layout.layers_per_stage.empty() && question.model.num_dense_blocks == 0;
     if (alike) stage = layout.pp - 1;
-    if (!alike && IsLikeTheOneBefore(question.model, layout, stage)) continue;
+    if (!alike && IsLikeTheOneBefore(question.model, layout, even, stage)) continue;
     const TermSeconds other = StageEnd(question, layout, stage, passes, dues);
     const double other_s = other.total_s();
     if (other_s > end_s) {

@@ -12,17 +12,21 @@ namespace {
 constexpr int kHalvings = 6;
 constexpr int kMemoryParts = 4;
 
-void AddBest(const Question& question, const LayoutSpec& constraints, Purpose purpose,
+FrontPoint PointOf(const Layout& layout, const TermSeconds& time, const Peak& peak,
+                   Pricer& pricer) {
+  return {.layout = layout,
+          .time = time,
+          .goodput = pricer.Goodput(layout, time.total_s()),
+          .peak_bytes = peak.layout_bytes(),
+          .ranks = layout.world_size()};
+}
+
+void AddBest(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
              std::vector<FrontPoint>& points) {
-  Pricer pricer(question);
-  const absl::StatusOr<Finds> finds = Solve(pricer, constraints, purpose);
+  const absl::StatusOr<Finds> finds = Solve(pricer, constraints, purpose, Wanted::kFitting);
   if (!finds.ok() || finds->fitting.empty()) return;
   const Priced& best = finds->fitting.front();
-  points.push_back({.layout = best.layout,
-                    .time = best.time,
-                    .goodput = pricer.Goodput(best.layout, best.time.total_s()),
-                    .peak_bytes = best.peak.layout_bytes(),
-                    .ranks = best.layout.world_size()});
+  points.push_back(PointOf(best.layout, best.time, best.peak, pricer));
 }
 
 // At most as good as `other` in everything.
@@ -31,25 +35,39 @@ bool IsNoBetter(const FrontPoint& point, const FrontPoint& other) {
          point.peak_bytes >= other.peak_bytes && point.ranks >= other.ranks;
 }
 
-}  // namespace
-
-std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& constraints,
-                                    Purpose purpose) {
+// The best under each limit; `plan`: nullptr where it is not known.
+std::vector<FrontPoint> PointsOf(const Question& question, const LayoutSpec& constraints,
+                                 Purpose purpose, const Plan* plan) {
   std::vector<FrontPoint> points;
   Question limited = question;
-  for (int i = 0; i <= kHalvings; ++i) {
-    AddBest(limited, constraints, purpose, points);
-    int& count = limited.cluster.nodes > 1 ? limited.cluster.nodes : limited.cluster.slots_per_node;
-    if (count == 1) break;
-    count /= 2;
+  Pricer pricer(limited);  // whatever the number of nodes and the memory
+  if (plan != nullptr) {
+    points.push_back(PointOf(plan->layout, plan->time, pricer.PeakOf(plan->layout), pricer));
+  } else {
+    AddBest(pricer, constraints, purpose, points);
   }
-  const int64_t library_bytes = question.cluster.device.library_bytes;
+  int halvings = 0;
+  for (; halvings < kHalvings && limited.cluster.nodes > 1; ++halvings) {
+    limited.cluster.nodes /= 2;
+    AddBest(pricer, constraints, purpose, points);
+  }
+  for (Question smaller = limited; halvings < kHalvings && smaller.cluster.slots_per_node > 1;
+       ++halvings) {
+    smaller.cluster.slots_per_node /= 2;
+    Pricer of_part(smaller, pricer.memory());
+    AddBest(of_part, constraints, purpose, points);
+  }
+  limited.cluster.nodes = question.cluster.nodes;
+  const DeviceProfile& device = question.cluster.device;
   for (int part = 1; part < kMemoryParts; ++part) {
-    limited = question;
     limited.cluster.device.memory_bytes =
-        library_bytes + question.cluster.device.usable_bytes() / kMemoryParts * part;
-    AddBest(limited, constraints, purpose, points);
+        device.library_bytes + device.usable_bytes() / kMemoryParts * part;
+    AddBest(pricer, constraints, purpose, points);
   }
+  return points;
+}
+
+std::vector<FrontPoint> FrontOf(std::vector<FrontPoint> points) {
   std::stable_sort(points.begin(), points.end(), [](const FrontPoint& a, const FrontPoint& b) {
     return a.time.total_s() / a.goodput < b.time.total_s() / b.goodput;
   });
@@ -61,6 +79,18 @@ std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& 
     if (!beaten) front.push_back(point);
   }
   return front;
+}
+
+}  // namespace
+
+std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& constraints,
+                                    Purpose purpose) {
+  return FrontOf(PointsOf(question, constraints, purpose, nullptr));
+}
+
+std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& constraints,
+                                    Purpose purpose, const Plan& plan) {
+  return FrontOf(PointsOf(question, constraints, purpose, &plan));
 }
 
 }  // namespace weft

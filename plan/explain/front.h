@@ -21,5 +21,8 @@ struct FrontPoint {
 // Fastest first; no point is at most as good as another in all three.
 std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& constraints,
                                     Purpose purpose);
+// The same from those who have FindPlan's answer to the very question.
+std::vector<FrontPoint> ParetoFront(const Question& question, const LayoutSpec& constraints,
+                                    Purpose purpose, const Plan& plan);
 
 }  // namespace weft

@@ -99,11 +99,17 @@ size_t StageMemoryTable::Hash::operator()(const StatesKey& key) const {
                  key.zero_ranks});
 }
 
-MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
-  const Key key(layout, stage);
+const StageMemoryTable::Parts& StageMemoryTable::PartsOf(const Key& key) {
+  Last& last = last_[static_cast<size_t>(key.stage)];
+  if (last.key != nullptr && *last.key == key) return *last.parts;
   auto found = parts_.find(key);
   if (found == parts_.end()) found = parts_.emplace(key, Measure(key)).first;
-  const Parts& parts = found->second;
+  last = {&found->first, &found->second};
+  return found->second;
+}
+
+MemoryBytes StageMemoryTable::Of(const Layout& layout, int stage) {
+  const Parts& parts = PartsOf(Key(layout, stage));
   const ActivationSlots slots = ActivationSlotsOf(layout, model_.num_blocks, stage);
   MemoryBytes bytes =
       StatesOf(*parts.share, layout, StageBlockCount(layout, model_.num_blocks, stage)) +

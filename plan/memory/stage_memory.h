@@ -106,6 +106,7 @@ class StageMemoryTable {
   Sample SampleOf(const Key& key) const;
   const Share& ShareOf(const Key& key, const Sample& sample);
   Parts Measure(const Key& key);
+  const Parts& PartsOf(const Key& key);
   const MemoryBytes& StatesOf(const Share& share, const Layout& layout, int64_t blocks);
   MemoryBytes MeasureStates(const Share& share, const Layout& layout, int64_t blocks) const;
 
@@ -113,6 +114,12 @@ class StageMemoryTable {
   BatchShape batch_;
   Numerics numerics_;
   std::unordered_map<Key, Parts, Hash> parts_;
+  // Neighbours ask for the same, of the stages of a layout in turns.
+  struct Last {
+    const Key* key = nullptr;
+    const Parts* parts = nullptr;
+  };
+  std::array<Last, 4> last_;          // by Key::stage
   std::map<ShareKey, Share> shares_;  // others point at what it holds
   std::unordered_map<StatesKey, MemoryBytes, Hash> states_;
 };

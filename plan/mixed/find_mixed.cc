@@ -78,9 +78,10 @@ JobSpec OnPart(const JobSpec& job, const Cluster& part) {
   return own;
 }
 
-PartAlone Alone(const JobSpec& job, const Cluster& part) {
-  const JobSpec own = OnPart(job, part);
-  const absl::StatusOr<Plan> plan = FindPlan(QuestionOf(own), AskedLayout(own), Purpose::kEstimate);
+// `pricer`: of the job on this part.
+PartAlone Alone(const JobSpec& job, const Cluster& part, Pricer& pricer) {
+  const absl::StatusOr<Plan> plan =
+      FindPlan(pricer, AskedLayout(OnPart(job, part)), Purpose::kEstimate);
   if (!plan.ok()) return {.why = std::string(plan.status().message())};
   return {.objective_s = plan->time.total_s() / plan->goodput, .layout = plan->layout};
 }
@@ -99,7 +100,9 @@ absl::StatusOr<MixedAnswer> FindMixedPlan(const JobSpec& job, absl::Span<const C
   RETURN_IF_ERROR(CheckAsked(asked));
   MixedSearch search(questions, asked);
   ASSIGN_OR_RETURN(MixedAnswer answer, search.Find());
-  for (const Cluster& part : parts) answer.alone.push_back(Alone(job, part));
+  for (size_t part = 0; part < parts.size(); ++part) {
+    answer.alone.push_back(Alone(job, parts[part], search.PricerOf(part)));
+  }
   return answer;
 }
 

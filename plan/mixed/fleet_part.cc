@@ -16,9 +16,12 @@ Question OverNodes(Question question) {
 }  // namespace
 
 FleetPart::FleetPart(Question question)
+    : FleetPart(question, std::make_shared<MemoryTable>(question)) {}
+
+FleetPart::FleetPart(Question question, std::shared_ptr<MemoryTable> memory)
     : question_(std::move(question)),
       across_(OverNodes(question_)),
-      pricer_(question_),
+      pricer_(question_, std::move(memory)),
       dues_(question_) {}
 
 std::array<int64_t, 9> FleetPart::KeyOf(const Layout& layout) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "plan/estimate/question.h"
@@ -17,10 +18,13 @@ class FleetPart {
  public:
   // `question`: the job on this part's cluster alone. REQUIRES: CheckModel and CheckCluster hold.
   explicit FleetPart(Question question);
+  // `memory`: what parts of the same job share.
+  FleetPart(Question question, std::shared_ptr<MemoryTable> memory);
   FleetPart(const FleetPart&) = delete;  // the pricer borrows the question
   FleetPart& operator=(const FleetPart&) = delete;
 
   const Question& question() const { return question_; }
+  Pricer& pricer() { return pricer_; }  // of this part's question
   const Cluster& cluster() const { return question_.cluster; }
   const std::string& name() const { return question_.cluster.name; }
   int slots() const { return question_.cluster.slots(); }

@@ -107,10 +107,9 @@ std::optional<std::vector<int64_t>> MixedSearch::Microbatches(const Shape& shape
       .Best();
 }
 
-bool MixedSearch::TryReplicas(const Shape& shape, const Placement& placement) {
+bool MixedSearch::TryReplicas(const Shape& shape, const Placement& placement, Tries& tries) {
   std::vector<Layout> layouts;
   std::vector<Recompute> recomputes;
-  const int64_t num_blocks = questions_.front().model.num_blocks;
   for (const int index : shape.parts) {
     FleetPart& part = *joined_[static_cast<size_t>(index)];
     Layout layout = shape.layout;
@@ -119,9 +118,11 @@ bool MixedSearch::TryReplicas(const Shape& shape, const Placement& placement) {
     // More than are in flight, whatever the part will take.
     layout.gradient_accumulation_steps = 2 * int64_t{layout.pp};
     if (layouts.empty()) {
-      const std::vector<int64_t> any(static_cast<size_t>(layout.pp), num_blocks);
-      layout.recompute_per_stage.assign(any.size(), asked_.recompute.value_or(Recompute::kNone));
-      if (!Split(AllStagesOn(part, layout), any, layout)) return false;
+      layout.recompute_per_stage.assign(static_cast<size_t>(layout.pp),
+                                        asked_.recompute.value_or(Recompute::kNone));
+      const FastestSplit& split = Fastest(AllStagesOn(part, layout), tries.fastest[0], layout);
+      if (!split.slowest_s) return false;
+      layout.layers_per_stage = split.blocks;
     } else {
       layout.layers_per_stage = layouts.front().layers_per_stage;
     }

@@ -21,7 +21,9 @@ constexpr int kMostPipelineStages = 128;
 constexpr double kNear = 1.02;
 constexpr double kFar = 1.25;
 
-std::vector<std::unique_ptr<FleetPart>> PartsOf(absl::Span<const Question> questions, bool joined) {
+std::vector<std::unique_ptr<FleetPart>> PartsOf(absl::Span<const Question> questions,
+                                                const std::shared_ptr<MemoryTable>& memory,
+                                                bool joined) {
   LinkProfile slowest = questions.front().cluster.inter_node;
   for (const Question& each : questions) {
     const LinkProfile& link = each.cluster.inter_node;
@@ -32,7 +34,7 @@ std::vector<std::unique_ptr<FleetPart>> PartsOf(absl::Span<const Question> quest
   std::vector<std::unique_ptr<FleetPart>> parts;
   for (Question question : questions) {
     if (joined) question.cluster.inter_node = slowest;
-    parts.push_back(std::make_unique<FleetPart>(std::move(question)));
+    parts.push_back(std::make_unique<FleetPart>(std::move(question), memory));
   }
   return parts;
 }
@@ -48,8 +50,9 @@ uint32_t MaskOf(const std::vector<int>& parts) {
 MixedSearch::MixedSearch(absl::Span<const Question> questions, LayoutSpec asked)
     : questions_(questions.begin(), questions.end()),
       asked_(std::move(asked)),
-      parts_(PartsOf(questions_, /*joined=*/false)),
-      joined_(PartsOf(questions_, /*joined=*/true)) {}
+      memory_(std::make_shared<MemoryTable>(questions_.front())),
+      parts_(PartsOf(questions_, memory_, /*joined=*/false)),
+      joined_(PartsOf(questions_, memory_, /*joined=*/true)) {}
 
 MixedSearch::Group MixedSearch::GroupOf(const Shape& shape) {
   return {shape.way, MaskOf(shape.parts)};
@@ -258,7 +261,31 @@ double MixedSearch::LimitOf(const Group& group) {
   return std::min(kNear * best.front().plan.step_s, kFar * best_s_);
 }
 
+MixedSearch::Tries MixedSearch::TriesOf(const Shape& shape) {
+  Tries tries;
+  if (shape.way == MixedWay::kStages) {
+    for (size_t i = 0; i < shape.parts.size(); ++i) {
+      tries.part_of_stage.insert(tries.part_of_stage.end(), static_cast<size_t>(shape.counts[i]),
+                                 parts_[static_cast<size_t>(shape.parts[i])].get());
+    }
+    tries.modes = Modes(shape.parts.size());
+    const auto blocks = static_cast<double>(questions_.front().model.num_blocks);
+    for (const std::vector<Recompute>& modes : tries.modes) {
+      double rate = 0;  // blocks a second
+      for (size_t i = 0; i < modes.size(); ++i) {
+        FleetPart& part = *parts_[static_cast<size_t>(shape.parts[i])];
+        rate += shape.counts[i] / part.BlockSeconds(shape.layout, modes[i]);
+      }
+      tries.least_s.push_back(blocks / rate);
+    }
+  }
+  tries.fastest.resize(std::max<size_t>(1, tries.modes.size()));
+  return tries;
+}
+
 void MixedSearch::Try(const Shape& shape) {
+  if (shape.bound_s > LimitOf(GroupOf(shape))) return;
+  Tries tries = TriesOf(shape);
   bool fitted = false;
   OffloadDevice offload = OffloadDevice::kNone;
   for (const Placement& placement : Placements()) {
@@ -266,8 +293,8 @@ void MixedSearch::Try(const Shape& shape) {
     if (placement.offload != offload && fitted) return;
     offload = placement.offload;
     if (shape.bound_s > LimitOf(GroupOf(shape))) return;
-    fitted |= shape.way == MixedWay::kStages ? TryStages(shape, placement)
-                                             : TryReplicas(shape, placement);
+    fitted |= shape.way == MixedWay::kStages ? TryStages(shape, placement, tries)
+                                             : TryReplicas(shape, placement, tries);
   }
 }
 

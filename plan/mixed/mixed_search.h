@@ -31,6 +31,8 @@ class MixedSearch {
 
   // Without `alone`.
   absl::StatusOr<MixedAnswer> Find();
+  // The pricer keeps what the search knows of a part by itself.
+  Pricer& PricerOf(size_t part) { return parts_[part]->pricer(); }
 
  private:
   // A Shape is common to the layouts that one try looks at.
@@ -58,6 +60,20 @@ class MixedSearch {
     OffloadDevice offload = OffloadDevice::kNone;
   };
 
+  // Blocks as stages are fast, wherever states are.
+  struct FastestSplit {
+    std::vector<int64_t> blocks = {};
+    std::optional<double> slowest_s = {};  // a microbatch on the slowest stage; nothing: no split
+  };
+  // Tries of a shape that differ in where states are share this.
+  struct Tries {
+    std::vector<FleetPart*> part_of_stage = {};      // kStages
+    std::vector<std::vector<Recompute>> modes = {};  // kStages
+    std::vector<double> least_s = {};  // by mode: at most a microbatch on the slowest stage
+    std::vector<std::optional<FastestSplit>>
+        fastest;  // by mode; of replicas one: of the first part
+  };
+
   std::vector<Shape> Shapes();
   void AddStageShapes(const Layout& base, std::vector<Shape>& shapes);
   void AddReplicaShapes(const Layout& base, std::vector<Shape>& shapes);
@@ -71,9 +87,10 @@ class MixedSearch {
   static Group GroupOf(const Shape& shape);
 
   void Try(const Shape& shape);
+  Tries TriesOf(const Shape& shape);
   // False: there was no room.
-  bool TryStages(const Shape& shape, const Placement& placement);
-  bool TryReplicas(const Shape& shape, const Placement& placement);
+  bool TryStages(const Shape& shape, const Placement& placement, Tries& tries);
+  bool TryReplicas(const Shape& shape, const Placement& placement, Tries& tries);
   // Returns what each of so many parts computes again: all combinations, the least first.
   std::vector<std::vector<Recompute>> Modes(size_t parts) const;
   // False where the blocks have no room, whatever is computed again.
@@ -81,11 +98,15 @@ class MixedSearch {
   enum class Fit { kNone, kBehind, kFastest, kMoved };
   // Gives the layout blocks as stages are fast or, where a part has no room for that, with those
   // moved that it has no room for.
-  Fit FitStages(const Shape& shape, const std::vector<FleetPart*>& part_of_stage, Layout& layout);
+  Fit FitStages(const Shape& shape, const std::vector<FleetPart*>& part_of_stage,
+                std::optional<FastestSplit>& known, Layout& layout);
   // Blocks as stages are fast, within `most`. Returns what a microbatch takes on the slowest stage;
   // nothing if they do not fit.
   std::optional<double> Split(const std::vector<FleetPart*>& part_of_stage,
                               const std::vector<int64_t>& most, Layout& layout);
+  // The same without limits, found out once.
+  const FastestSplit& Fastest(const std::vector<FleetPart*>& part_of_stage,
+                              std::optional<FastestSplit>& known, Layout& layout);
   // Seconds of a step that need not be looked at.
   double LimitOf(const Group& group);
   // The first stage of each of the parts that do not fit.
@@ -100,6 +121,7 @@ class MixedSearch {
 
   const std::vector<Question> questions_;
   const LayoutSpec asked_;
+  const std::shared_ptr<MemoryTable> memory_;       // of all parts
   std::vector<std::unique_ptr<FleetPart>> parts_;   // each by itself
   std::vector<std::unique_ptr<FleetPart>> joined_;  // with the slowest link between nodes of all
   std::map<Group, Finds> finds_;

@@ -39,6 +39,17 @@ std::optional<double> MixedSearch::Split(const std::vector<FleetPart*>& part_of_
   return slowest_s;
 }
 
+const MixedSearch::FastestSplit& MixedSearch::Fastest(const std::vector<FleetPart*>& part_of_stage,
+                                                      std::optional<FastestSplit>& known,
+                                                      Layout& layout) {
+  if (known) return *known;
+  const std::vector<int64_t> any(part_of_stage.size(), questions_.front().model.num_blocks);
+  known.emplace();
+  known->slowest_s = Split(part_of_stage, any, layout);
+  if (known->slowest_s) known->blocks = layout.layers_per_stage;
+  return *known;
+}
+
 // No stage holds more than one before it on the same part with as many blocks, but the last one.
 std::vector<int> MixedSearch::Misfits(const Shape& shape,
                                       const std::vector<FleetPart*>& part_of_stage,
@@ -106,19 +117,16 @@ bool MixedSearch::MayFit(const Shape& shape, const std::vector<FleetPart*>& part
   return false;
 }
 
-bool MixedSearch::TryStages(const Shape& shape, const Placement& placement) {
+bool MixedSearch::TryStages(const Shape& shape, const Placement& placement, Tries& tries) {
   Layout layout = shape.layout;
   layout.zero_stage = placement.zero_stage;
   layout.offload_optimizer = placement.offload;
-  std::vector<FleetPart*> part_of_stage;
-  for (size_t i = 0; i < shape.parts.size(); ++i) {
-    part_of_stage.insert(part_of_stage.end(), static_cast<size_t>(shape.counts[i]),
-                         parts_[static_cast<size_t>(shape.parts[i])].get());
-  }
+  const std::vector<FleetPart*>& part_of_stage = tries.part_of_stage;
   if (!MayFit(shape, part_of_stage, layout)) return false;
   std::vector<std::vector<Recompute>> roomy;  // had room for the fastest split
   bool fitted = false;
-  for (const std::vector<Recompute>& modes : Modes(shape.parts.size())) {
+  for (size_t mode = 0; mode < tries.modes.size(); ++mode) {
+    const std::vector<Recompute>& modes = tries.modes[mode];
     const auto computes_no_less = [&](const std::vector<Recompute>& other) {
       for (size_t part = 0; part < modes.size(); ++part) {
         if (modes[part] < other[part]) return false;
@@ -126,12 +134,20 @@ bool MixedSearch::TryStages(const Shape& shape, const Placement& placement) {
       return true;
     };
     if (std::any_of(roomy.begin(), roomy.end(), computes_no_less)) continue;  // slower than that
+    // A bound is the same sums in another order.
+    constexpr double kBelowRounding = 1 - 1e-9;
+    if (static_cast<double>(layout.gradient_accumulation_steps) * tries.least_s[mode] *
+            kBelowRounding >
+        LimitOf(GroupOf(shape))) {
+      fitted = true;  // behind, as of FitStages
+      continue;
+    }
     layout.recompute_per_stage.clear();
     for (size_t i = 0; i < modes.size(); ++i) {
       layout.recompute_per_stage.insert(layout.recompute_per_stage.end(),
                                         static_cast<size_t>(shape.counts[i]), modes[i]);
     }
-    const Fit fit = FitStages(shape, part_of_stage, layout);
+    const Fit fit = FitStages(shape, part_of_stage, tries.fastest[mode], layout);
     if (fit == Fit::kNone) continue;
     if (fit == Fit::kBehind) {
       fitted = true;  // what has more room by taking longer is behind as well
@@ -152,17 +168,18 @@ bool MixedSearch::TryStages(const Shape& shape, const Placement& placement) {
 
 MixedSearch::Fit MixedSearch::FitStages(const Shape& shape,
                                         const std::vector<FleetPart*>& part_of_stage,
-                                        Layout& layout) {
-  std::vector<int64_t> most(part_of_stage.size(), questions_.front().model.num_blocks);
+                                        std::optional<FastestSplit>& known, Layout& layout) {
   const auto is_behind = [&](std::optional<double> slowest_s) {
     return slowest_s && static_cast<double>(layout.gradient_accumulation_steps) * *slowest_s >
                             LimitOf(GroupOf(shape));
   };
-  const std::optional<double> fastest_s = Split(part_of_stage, most, layout);
-  if (!fastest_s) return Fit::kNone;
-  if (is_behind(fastest_s)) return Fit::kBehind;
+  const FastestSplit& fastest = Fastest(part_of_stage, known, layout);
+  if (!fastest.slowest_s) return Fit::kNone;
+  if (is_behind(fastest.slowest_s)) return Fit::kBehind;
+  layout.layers_per_stage = fastest.blocks;
   const std::vector<int> misfits = Misfits(shape, part_of_stage, layout);
   if (misfits.empty()) return Fit::kFastest;
+  std::vector<int64_t> most(part_of_stage.size(), questions_.front().model.num_blocks);
   for (size_t stage = 0; stage < part_of_stage.size(); ++stage) {
     const bool is_full = std::any_of(misfits.begin(), misfits.end(), [&](int misfit) {
       return part_of_stage[static_cast<size_t>(misfit)] == part_of_stage[stage];

@@ -108,7 +108,10 @@ class LatticeWalk::Walk {
   Outcome EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice, double factor,
                         double& fitting_s, LazyPasses& passes, std::optional<StepPasses>& waiting,
                         const Layout& layout);
-  Outcome Price(const Layout& layout, const TermSeconds& time);
+  // `peak`: of one that is known to fit.
+  Outcome Price(const Layout& layout, const TermSeconds& time, std::optional<Peak> peak);
+  // The peak, if the layout fits; counts and keeps those that do not.
+  std::optional<Peak> FittingPeak(const Layout& layout);
   void Keep(Priced priced);
   Layout LayoutOf(const Item& item) const;
   int64_t PointsOf(const Item& item) const;
@@ -420,6 +423,16 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
 Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice& choice,
                                   double factor, double& fitting_s, LazyPasses& passes,
                                   std::optional<StepPasses>& waiting, const Layout& layout) {
+  // Until some time is known that would cut, memory does.
+  std::optional<Peak> peak;
+  if (cut_ == Cut::kByBounds && threshold_s_ == kNever && fitting_s == kNever) {
+    peak = FittingPeak(layout);
+    if (!peak) {
+      ++finds_.counts.evaluated;
+      pricer_.PricePasses(layout, passes);  // for the variant's bound
+      return Outcome::kDoesNotFit;
+    }
+  }
   const auto is_cut = [&](double least_s) {
     return cut_ == Cut::kByBounds &&
            ((layout.zero_stage >= 2 && least_s * kBelowRounding >= fitting_s) ||
@@ -430,7 +443,7 @@ Walk::Outcome Walk::EvaluatePlace(const Pipeline& pipeline, const ScheduleChoice
   if (!time) return Outcome::kSlower;
   const double step_s = time->total_s();
   if (layout.zero_stage >= 2 && step_s >= fitting_s) return Outcome::kSlower;
-  const Outcome outcome = Price(layout, *time);
+  const Outcome outcome = Price(layout, *time, peak);
   if (outcome == Outcome::kFits && layout.zero_stage >= 1) fitting_s = std::min(fitting_s, step_s);
   return outcome;
 }
@@ -450,22 +463,27 @@ void Walk::TryMemory(const Item& item, Layout& layout) {
   }
 }
 
-Walk::Outcome Walk::Price(const Layout& layout, const TermSeconds& time) {
+Walk::Outcome Walk::Price(const Layout& layout, const TermSeconds& time, std::optional<Peak> peak) {
   if (cut_ == Cut::kByBounds) ++finds_.counts.evaluated;
   Priced priced{.layout = layout, .time = time, .objective_s = 0, .peak = {}};
   const double step_s = priced.time.total_s();
   priced.objective_s = step_s / pricer_.Goodput(layout, step_s);
   if (cut_ == Cut::kByBounds && IsLate(priced.objective_s)) return Outcome::kSlower;
-  priced.peak = pricer_.PeakOf(layout);
-  if (pricer_.Fits(layout, priced.peak)) {
-    Keep(std::move(priced));
-    return Outcome::kFits;
-  }
+  if (!peak) peak = FittingPeak(layout);
+  if (!peak) return Outcome::kDoesNotFit;
+  priced.peak = *peak;
+  Keep(std::move(priced));
+  return Outcome::kFits;
+}
+
+std::optional<Peak> Walk::FittingPeak(const Layout& layout) {
+  const std::optional<Peak> peak = pricer_.PeakUpTo(layout, room_.MostBytes());
+  if (peak && pricer_.Fits(layout, *peak)) return peak;
   ++finds_.counts.misfits;
   // The lattice's own splits are repaired by memory: the even one stands for all.
-  if (!again_ && (uneven_ || layout.layers_per_stage.empty()))
-    room_.KeepNearest(layout, priced.peak);
-  return Outcome::kDoesNotFit;
+  const bool is_own = !again_ && (uneven_ || layout.layers_per_stage.empty());
+  if (peak && is_own) room_.KeepNearest(layout, *peak);
+  return std::nullopt;
 }
 
 void Walk::Keep(Priced priced) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "plan/search/space.h"
 
@@ -22,9 +23,9 @@ int64_t NodeHostBytes(const Cluster& cluster, const Layout& layout, int64_t host
   return workers * std::min(host_bytes, std::numeric_limits<int64_t>::max() / workers);
 }
 
-Pricer::Pricer(const Question& question)
+Pricer::Pricer(const Question& question, std::shared_ptr<MemoryTable> memory)
     : question_(question),
-      table_(question),
+      table_(std::move(memory)),
       dues_(question),
       checkpoint_bytes_(CheckpointBytes(question)) {}
 
@@ -208,17 +209,9 @@ Pipeline Pricer::WithWaits(const Pipeline& pipeline, const Layout& layout,
   return waiting;
 }
 
-Peak Pricer::PeakOf(const Layout& layout) {
-  Peak peak{.stage = 0, .memory = StageOf(layout, 0)};
-  peak.host_bytes = peak.memory.host_bytes;
-  const auto look_at = [&](int stage) {
-    const MemoryEstimate memory = StageOf(layout, stage);
-    peak.host_bytes = std::max(peak.host_bytes, memory.host_bytes);
-    if (DeviceBytes(memory) <= DeviceBytes(peak.memory)) return;
-    peak.stage = stage;
-    peak.memory = memory;
-  };
-  // Inner neighbours that are alike hold no more than the first of them.
+// Inner neighbours that are alike hold no more than the first of them.
+template <typename Visit>
+void Pricer::EachUnlikeStage(const Layout& layout, const Visit& visit) {
   const ModelShape& model = question_.model;
   const auto dense = [&](int stage) {
     return StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
@@ -233,11 +226,39 @@ Peak Pricer::PeakOf(const Layout& layout) {
   };
   // They are alike in an even split once no dense block is left.
   const bool even = layout.layers_per_stage.empty() && layout.recompute_per_stage.empty();
-  for (int stage = 1; stage < layout.pp; ++stage) {
+  for (int stage = 0; stage < layout.pp; ++stage) {
     if (even && stage > 1 && dense(stage - 1) == 0) stage = layout.pp - 1;
-    if (!is_like_the_one_before(stage)) look_at(stage);
+    if (!is_like_the_one_before(stage) && !visit(stage)) return;
   }
+}
+
+Peak Pricer::PeakOf(const Layout& layout) {
+  return *PeakUpTo(layout, std::numeric_limits<int64_t>::max());
+}
+
+std::optional<Peak> Pricer::PeakUpTo(const Layout& layout, int64_t most_bytes) {
+  const bool has_own_memory = question_.cluster.device.backend != BackendKind::kCpu;
+  bool is_more = false;
+  Peak peak;
+  EachUnlikeStage(layout, [&](int stage) {
+    const MemoryEstimate memory = StageOf(layout, stage);
+    is_more = has_own_memory && memory.total_bytes() > most_bytes;
+    if (is_more) return false;
+    peak.host_bytes = std::max(peak.host_bytes, memory.host_bytes);
+    if (stage == 0 || DeviceBytes(memory) > DeviceBytes(peak.memory)) {
+      peak.stage = stage;
+      peak.memory = memory;
+    }
+    return true;
+  });
+  if (is_more) return std::nullopt;
   return peak;
+}
+
+bool Pricer::FitsEverywhere(const Layout& layout) {
+  bool fits = true;
+  EachUnlikeStage(layout, [&](int stage) { return fits = Fits(StageOf(layout, stage)); });
+  return fits;
 }
 
 }  // namespace weft

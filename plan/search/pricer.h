@@ -56,10 +56,15 @@ struct LazyPasses {
 
 class Pricer {
  public:
-  // Borrows `question`. REQUIRES: CheckModel and CheckCluster hold.
-  explicit Pricer(const Question& question);
+  // Borrows `question`, of which cluster.nodes and cluster.device.memory_bytes may become others:
+  // nothing that is kept depends on them. REQUIRES: CheckModel and CheckCluster hold.
+  explicit Pricer(const Question& question)
+      : Pricer(question, std::make_shared<MemoryTable>(question)) {}
+  // With what another pricer knows of memory, of a question that differs as MemoryTable says.
+  Pricer(const Question& question, std::shared_ptr<MemoryTable> memory);
 
   const Question& question() const { return question_; }
+  const std::shared_ptr<MemoryTable>& memory() const { return table_; }
 
   // REQUIRES for all of these: CheckLayout holds.
   TermSeconds Time(const Layout& layout) { return Time(layout, PassesOf(layout)); }
@@ -81,6 +86,9 @@ class Pricer {
   // nothing in passes (plan/estimate/data_comm.h).
   StepPasses PassesOf(const Layout& layout);
   LazyPasses LazyPassesOf(const Layout& layout, double least_s);
+  void PricePasses(const Layout& layout, LazyPasses& passes) {
+    if (!passes.priced) passes.priced = PassesWithoutWaits(layout);
+  }
   // A microbatch's passes on stage 0.
   ActionSeconds FirstStageOf(const Layout& layout, const LazyPasses& passes) const {
     return passes.network.OfStage(layout, question_.model.num_blocks, 0);
@@ -136,11 +144,15 @@ class Pricer {
   double MostGoodput(int world_size);
   // With its guard.
   MemoryEstimate StageOf(const Layout& layout, int stage) {
-    MemoryEstimate memory = EstimateStageMemory(question_, layout, stage, table_);
+    MemoryEstimate memory = EstimateStageMemory(question_, layout, stage, *table_);
     memory[MemoryTerm::kGuard] = GuardBytes(question_, memory);
     return memory;
   }
   Peak PeakOf(const Layout& layout);
+  // The same, or nothing where some stage of GPUs holds more than `most_bytes`.
+  std::optional<Peak> PeakUpTo(const Layout& layout, int64_t most_bytes);
+  // The same as Fits(PeakOf(layout).memory).
+  bool FitsEverywhere(const Layout& layout);
 
   // Returns what a device leaves for Peak::layout_bytes beside this context.
   int64_t UsableBytes(const MemoryEstimate& memory) const {
@@ -157,6 +169,9 @@ class Pricer {
   }
 
  private:
+  // Calls visit(stage) for those that may hold most, as long as it returns true.
+  template <typename Visit>
+  void EachUnlikeStage(const Layout& layout, const Visit& visit);
   StepPasses PassesWithoutWaits(Layout layout);
   PassSeconds WithDenseBlocks(const PassSeconds& embedding, const PassSeconds& block,
                               const Layout& layout, Recompute recompute);
@@ -169,7 +184,7 @@ class Pricer {
   }
 
   const Question& question_;
-  MemoryTable table_;
+  std::shared_ptr<MemoryTable> table_;
   StageDuesTable dues_;
   int64_t checkpoint_bytes_ = 0;
   struct Faults {

@@ -25,6 +25,96 @@ namespace {
 
 enum class Which { kNearBest, kAllBelow, kAny };
 
+// ShapeRoom says whether a layout has a shape that fits, whatever its places, without pricing any.
+class ShapeRoom {
+ public:
+  // Borrows all.
+  ShapeRoom(const Space& space, Pricer& pricer, const Room& room)
+      : space_(space), pricer_(pricer), room_(room) {}
+
+  // Whether some shape may fit where states take the least of the device, recomputing as much as
+  // may be, the head in chunks of so many tokens: asked once for all recompute modes.
+  bool AnyFits(const Layout& of, const FreeShape& free, int64_t head_chunk_tokens) {
+    const ShapeKey key = {Shapeless(of), head_chunk_tokens, free.split};
+    const auto [found, is_new] = shape_fits_.try_emplace(key, false);
+    if (!is_new) return found->second;
+    Layout least = of;
+    least.head_chunk_tokens = head_chunk_tokens;
+    least.layers_per_stage = space_.fixed().layers_per_stage.value_or(std::vector<int64_t>());
+    // Closed forms only grow with microbatches, and are the least under 1f1b.
+    const bool is_ordered = head_chunk_tokens <= 1 && of.virtual_stages == 1 &&
+                            !HasListedMemory(pricer_.question(), least);
+    if (!is_ordered) return found->second = HasRoomSomewhere(free, std::move(least));
+    ShapeKey smallest = key;
+    smallest.layout.Set<&Layout::micro_batch_size>(0);
+    const auto is_known = [&](ScheduleKind schedule) {
+      smallest.layout.Set<&Layout::pp_schedule>(schedule);
+      for (size_t recompute = free.recompute ? 1 : 0; recompute < lacking_.size(); ++recompute) {
+        const auto lacking = lacking_[recompute].find(smallest);
+        if (lacking == lacking_[recompute].end()) continue;
+        if (lacking->second <= of.micro_batch_size) return true;
+      }
+      return false;
+    };
+    if (is_known(ScheduleKind::kOneForwardOneBackward) || is_known(of.pp_schedule)) return false;
+    found->second = HasRoomSomewhere(free, std::move(least));
+    if (found->second) return true;
+    auto& known = lacking_[free.recompute ? 1 : 0];
+    const auto lacking = known.try_emplace(smallest, of.micro_batch_size).first;
+    lacking->second = std::min(lacking->second, of.micro_batch_size);
+    return false;
+  }
+
+ private:
+  // The highest stages of ZeRO come first, which hold the least as a rule. Of stages of few blocks
+  // (plan/search/room.cc) another mode or place may hold less: all are tried.
+  bool HasRoomSomewhere(const FreeShape& free, Layout least) {
+    const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * least.pp;
+    const auto last = [few](auto values) { return few ? values : values.last(1); };
+    const bool free_split = !space_.fixed().layers_per_stage && least.virtual_stages == 1;
+    const bool free_recompute = few && free.recompute;
+    const auto fits_by = [&](Recompute mode) {
+      least.recompute = mode;
+      return pricer_.FitsEverywhere(least) ||
+             (free_split && !free_recompute && HasRoomForSplit(pricer_, least, false));
+    };
+    const auto has_room = [&] {
+      const absl::Span<const Recompute> modes = last(absl::MakeConstSpan(space_.recomputes()));
+      if (std::any_of(modes.rbegin(), modes.rend(), fits_by)) return true;
+      if (!free_recompute) return false;
+      return free_split ? HasRoomForSplit(pricer_, least, true)
+                        : BestRecompute(pricer_, least).has_value();
+    };
+    const absl::Span<const int> zeros = room_.ZerosOf(least);
+    for (auto zero = zeros.rbegin(); zero != zeros.rend(); ++zero) {
+      least.zero_stage = *zero;
+      for (const OffloadDevice offload : last(space_.offloads())) {
+        least.offload_optimizer = offload;
+        if (has_room()) return true;
+      }
+    }
+    return false;
+  }
+
+  // It holds what decides whether some shape fits.
+  using Shapeless = LayoutKey<&Layout::zero_stage, &Layout::zero_hpz_partition_size,
+                              &Layout::gradient_accumulation_steps, &Layout::recompute,
+                              &Layout::offload_optimizer, &Layout::head_chunk_tokens>;
+  struct ShapeKey {
+    Shapeless layout;
+    int64_t head_chunk_tokens;
+    bool free_split;
+    friend auto operator<=>(const ShapeKey&, const ShapeKey&) = default;
+  };
+
+  const Space& space_;
+  Pricer& pricer_;
+  const Room& room_;
+  std::map<ShapeKey, bool> shape_fits_;
+  // The least micro_batch_size without room, by whether recompute was free; keys have 0 of it.
+  std::array<std::map<ShapeKey, int64_t>, 2> lacking_;
+};
+
 class Repairs {
  public:
   Repairs(const Space& space, Pricer& pricer, const Finds& finds, double limit_s, Which which)
@@ -34,7 +124,8 @@ class Repairs {
         room_(space, pricer),
         finds_(finds),
         limit_s_(limit_s),
-        which_(which) {}
+        which_(which),
+        shape_room_(space, pricer, room_) {}
 
   Repaired Run() {
     std::vector<const Variant*> open;  // least bound first
@@ -233,37 +324,8 @@ class Repairs {
     return any;
   }
 
-  // Whether some shape fits where states take the least of the device, recomputing as much as may
-  // be, the head in chunks of so many tokens: asked once for all recompute modes. Of stages of
-  // few blocks (plan/search/room.cc) another mode or place may hold less: all are tried.
   bool AnyShapeFits(const Shared& shared, int64_t head_chunk_tokens) {
-    const Layout& of = shared.variant.layout;
-    const ShapeKey key = {Shapeless(of), head_chunk_tokens, shared.free.split};
-    const auto [found, is_new] = shape_fits_.try_emplace(key, false);
-    if (!is_new) return found->second;
-    const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * of.pp;
-    const auto last = [few](auto values) { return few ? values : values.last(1); };
-    Layout least = of;
-    least.head_chunk_tokens = head_chunk_tokens;
-    least.layers_per_stage = fixed_.layers_per_stage.value_or(std::vector<int64_t>());
-    const FreeShape split = {.split = !fixed_.layers_per_stage && of.virtual_stages == 1,
-                             .recompute = few && shared.free.recompute};
-    const auto fits = [&] {
-      return pricer_.Fits(pricer_.PeakOf(least).memory) ||
-             (split.split && !FittingShapes(pricer_, least, split).empty());
-    };
-    for (const int zero : room_.ZerosOf(least)) {
-      least.zero_stage = zero;
-      for (const OffloadDevice offload : last(space_.offloads())) {
-        least.offload_optimizer = offload;
-        for (const Recompute mode : last(absl::MakeConstSpan(space_.recomputes()))) {
-          least.recompute = mode;
-          found->second = found->second || fits();
-        }
-      }
-      if (found->second) break;
-    }
-    return found->second;
+    return shape_room_.AnyFits(shared.variant.layout, shared.free, head_chunk_tokens);
   }
 
   Priced PricedOf(const Layout& layout, const TermSeconds& time) {
@@ -292,17 +354,6 @@ class Repairs {
     return check(question.model, question.cluster, question.batch, layout).ok();
   }
 
-  // Holds what decides whether some shape fits.
-  using Shapeless = LayoutKey<&Layout::zero_stage, &Layout::zero_hpz_partition_size,
-                              &Layout::gradient_accumulation_steps, &Layout::recompute,
-                              &Layout::offload_optimizer, &Layout::head_chunk_tokens>;
-  struct ShapeKey {
-    Shapeless layout;
-    int64_t head_chunk_tokens;
-    bool free_split;
-    friend auto operator<=>(const ShapeKey&, const ShapeKey&) = default;
-  };
-
   const Space& space_;
   const LayoutSpec& fixed_;
   Pricer& pricer_;
@@ -310,7 +361,7 @@ class Repairs {
   const Finds& finds_;
   double limit_s_;
   Which which_;
-  std::map<ShapeKey, bool> shape_fits_;
+  ShapeRoom shape_room_;
   std::vector<Priced> made_;
 };
 

@@ -143,6 +143,12 @@ bool Room::IsNear(const Peak& peak) const {
          kPadding * static_cast<double>(pricer_.question().cluster.device.memory_bytes);
 }
 
+int64_t Room::MostBytes() const {
+  if (nearest_.size() < kNearest) return std::numeric_limits<int64_t>::max();
+  return std::max(pricer_.question().cluster.device.memory_bytes,
+                  nearest_.back().peak.total_bytes());
+}
+
 void Room::KeepNearest(const Layout& layout, const Peak& peak) {
   const auto less = [](const Priced& a, const Priced& b) {
     const int64_t bytes_a = a.peak.total_bytes();

@@ -41,6 +41,8 @@ class Room {
   // ZeRO stages to choose from, without those that are the same as a lower one on these stages.
   absl::Span<const int> ZerosOf(const Layout& layout) const;
 
+  // Returns the bytes of a stage beyond which a layout neither fits nor is kept by KeepNearest.
+  int64_t MostBytes() const;
   // Keeps a layout that does not fit, if it is among the nearest so far.
   void KeepNearest(const Layout& layout, const Peak& peak);
   // The layouts that need the least, in groups that were left out as well. Least bytes first.

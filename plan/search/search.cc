@@ -108,10 +108,11 @@ absl::Status NothingFits(Pricer& pricer, const LayoutSpec& constraints, Purpose 
 class Solution {
  public:
   // Borrows both.
-  Solution(const Space& space, Pricer& pricer) : space_(space), pricer_(pricer), runs_(pricer) {}
+  Solution(const Space& space, Pricer& pricer, Wanted wanted)
+      : space_(space), pricer_(pricer), wanted_(wanted), runs_(pricer) {}
 
   absl::StatusOr<Finds> Find() {
-    LatticeWalk walk(space_, pricer_, Cut::kByBounds);
+    LatticeWalk walk(space_, pricer_, Cut::kByBounds, wanted_);
     finds_ = walk.LookFirst();
     const double found_s = finds_.fitting.empty() ? kNever : finds_.fitting.front().objective_s;
     Repaired repaired = RepairFinds(space_, pricer_, finds_, found_s);
@@ -168,6 +169,7 @@ class Solution {
 
   const Space& space_;
   Pricer& pricer_;
+  Wanted wanted_;
   DryRuns runs_;
   double best_s_ = kNever;
   Finds finds_;
@@ -206,15 +208,21 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
 
 }  // namespace
 
-absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose) {
+absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
+                            Wanted wanted) {
   const Space space(pricer.question(), constraints, purpose);
-  return Solution(space, pricer).Find();
+  return Solution(space, pricer, wanted).Find();
 }
 
 absl::StatusOr<Plan> FindPlan(const Question& question, const LayoutSpec& constraints,
                               Purpose purpose) {
-  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.numerics.precision));
   Pricer pricer(question);
+  return FindPlan(pricer, constraints, purpose);
+}
+
+absl::StatusOr<Plan> FindPlan(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose) {
+  const Question& question = pricer.question();
+  RETURN_IF_ERROR(CheckPrecision(question.cluster.device, question.numerics.precision));
   Finds finds;
   ASSIGN_OR_RETURN(finds, Solve(pricer, constraints, purpose));
   if (finds.counts.points == 0) return Contradiction(question, constraints, purpose);

@@ -16,8 +16,10 @@ namespace weft {
 
 // Returns what FindPlan chooses from: the lattice's finds, the finalists by dry runs of their
 // schedules, and what repairs add. counts.points 0: `constraints` contradict each other. No finds
-// fit: nothing does, and finds.nearest says what comes nearest. REQUIRES: CheckPrecision holds.
-absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose);
+// fit: nothing does, and finds.nearest says what comes nearest, if all is wanted. REQUIRES:
+// CheckPrecision holds; `wanted` is not kWhetherAnyFits.
+absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
+                            Wanted wanted = Wanted::kAll);
 
 // The layout with the most committed tokens per second (tokens/s x goodput) that keeps every rule,
 // every value that the job fixes, and fits; of equals the simpler. Deterministic. InvalidArgument:
@@ -30,6 +32,9 @@ absl::StatusOr<Plan> FindPlan(const JobSpec& job, Purpose purpose);
 // not offer the precision. REQUIRES: CheckModel and CheckCluster hold.
 absl::StatusOr<Plan> FindPlan(const Question& question, const LayoutSpec& constraints,
                               Purpose purpose);
+
+// The same for those who ask a pricer for more than that.
+absl::StatusOr<Plan> FindPlan(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose);
 
 // The same job with more values fixed, or others: for "why not tp=4?".
 absl::StatusOr<Plan> FindPlanUnder(const JobSpec& job, const LayoutSpec& constraints,

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -23,24 +24,29 @@ bool StageFits(Pricer& pricer, const Layout& layout, int stage) {
   return pricer.Fits(pricer.StageOf(layout, stage));
 }
 
-// Most blocks that fit on `stage`, of those that are tried: memory grows with them.
-int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage) {
-  const int64_t blocks = pricer.question().model.num_blocks;
+// Most blocks of a stage that are tried.
+int64_t MostTried(int64_t blocks, int stages) {
+  const int64_t mean = blocks / stages;
+  return std::min(blocks - (stages - 1), mean + MostUneven(mean));
+}
+
+// Most blocks that fit on `stage`, of those that are tried: memory grows with them. `least`: where
+// that is no more, it is the answer.
+int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage, int64_t least = 0) {
   int64_t& held = probe.layers_per_stage[static_cast<size_t>(stage)];
   const auto fits = [&](int64_t count) {
     held = count;
-    return StageFits(pricer, probe, stage);
+    const bool does = StageFits(pricer, probe, stage);
+    held = 1;
+    return does;
   };
-  const int64_t mean = blocks / probe.pp;
-  int64_t least = 0;
-  int64_t most = std::min(blocks - (probe.pp - 1), mean + MostUneven(mean));
-  if (!fits(most)) {
-    for (--most; least < most;) {
-      const int64_t middle = (least + most + 1) / 2;
-      fits(middle) ? least = middle : most = middle - 1;
-    }
+  int64_t most = MostTried(pricer.question().model.num_blocks, probe.pp);
+  if (least > 0 && (least >= most || !fits(least + 1))) return least;
+  if (fits(most)) return most;
+  for (--most; least < most;) {
+    const int64_t middle = (least + most + 1) / 2;
+    fits(middle) ? least = middle : most = middle - 1;
   }
-  held = 1;
   return most;
 }
 
@@ -73,6 +79,43 @@ class StageRoom {
       if (holds(stage)) return true;
     }
     return false;
+  }
+
+  // Whether stages have room for all blocks, each for at least one, if each computes again what it
+  // likes of `modes`. Of those that differ in microbatches in flight alone the last has room for
+  // the most and the first for the least: few others have to be asked.
+  bool HoldsAll(absl::Span<const Recompute> modes) {
+    const int64_t blocks = pricer_.question().model.num_blocks;
+    const int64_t tried = MostTried(blocks, probe_.pp);
+    const auto most_of = [&](int stage) {
+      int64_t most = 0;
+      for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) {
+        probe_.recompute = *mode;
+        most = MostBlocks(pricer_, probe_, stage, most);
+      }
+      return most;
+    };
+    const int64_t inner = std::max(0, last() - alike_);
+    const int64_t inner_most = inner == 0 ? 0 : most_of(last() - 1);
+    if (inner > 0 && inner_most < 1) return false;
+    int64_t held = inner * inner_most;
+    int64_t others = probe_.pp - inner;
+    for (int stage = last(); others > 0; stage = stage == last() ? 0 : stage + 1, --others) {
+      if (held + others * tried < blocks) return false;
+      const int64_t most = most_of(stage);
+      if (most < 1) return false;
+      held += most;
+    }
+    if (held < blocks || inner < 2) return held >= blocks;
+    const int64_t inner_least = most_of(alike_);
+    if (inner_least < 1) return false;
+    if (held - inner * (inner_most - inner_least) >= blocks) return true;
+    std::vector<int64_t> most(static_cast<size_t>(probe_.pp), 0);
+    most[static_cast<size_t>(alike_)] = inner_least;
+    most[static_cast<size_t>(last() - 1)] = inner_most;
+    const auto ask = [&](int stage) { most[static_cast<size_t>(stage)] = most_of(stage); };
+    Fill(alike_, last() - 1, ask, most);
+    return std::accumulate(most.begin(), most.end(), held - inner * inner_most) >= blocks;
   }
 
   // Most blocks by stage. Stages from `alike_` on but for the last one differ in the microbatches
@@ -270,6 +313,11 @@ std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout
     return std::nullopt;
   }
   return modes;
+}
+
+bool HasRoomForSplit(Pricer& pricer, const Layout& layout, bool free_recompute) {
+  const Recompute own[] = {layout.recompute};
+  return StageRoom(pricer, layout).HoldsAll(free_recompute ? kModes : absl::MakeConstSpan(own));
 }
 
 std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free) {

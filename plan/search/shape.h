@@ -20,6 +20,11 @@ struct FreeShape {
 // both at once. Empty: nothing fits. REQUIRES: layout.pp at least 2.
 std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const FreeShape& free);
 
+// Whether stages have room for all blocks, each for at least one, in some split that is tried, with
+// the layout's recompute or, if that is free, with any on each stage: so they do where
+// FittingShapes finds a split. REQUIRES: layout.pp at least 2.
+bool HasRoomForSplit(Pricer& pricer, const Layout& layout, bool free_recompute);
+
 // Returns per stage the cheapest recompute mode that fits; nullopt: some stage fits in no mode, or
 // all take the same. REQUIRES: layout.pp at least 2.
 std::optional<std::vector<Recompute>> BestRecompute(Pricer& pricer, const Layout& layout);

@@ -28,12 +28,25 @@ BlockRange ChunkBlocks(const Layout& layout, int64_t num_blocks, int stage, int 
 }
 
 int64_t StageBlocksBefore(const Layout& layout, int64_t num_blocks, int stage, int64_t end) {
+  if (end == 0) return 0;
+  if (!layout.layers_per_stage.empty()) {
+    int64_t begin = 0;
+    for (int before = 0; before < stage && begin < end; ++before) {
+      begin += layout.layers_per_stage[static_cast<size_t>(before)];
+    }
+    if (begin >= end) return 0;
+    return std::min(layout.layers_per_stage[static_cast<size_t>(stage)], end - begin);
+  }
+  // As EvenSplit.
+  const int64_t parts = int64_t{layout.pp} * layout.virtual_stages;
+  if (stage >= end && num_blocks >= parts) return 0;
+  const int64_t each = num_blocks / parts;
+  const int64_t remainder = num_blocks % parts;
   int64_t count = 0;
-  if (end == 0) return count;
-  for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
-    const BlockRange blocks = ChunkBlocks(layout, num_blocks, stage, chunk);
-    if (blocks.begin >= end) break;
-    count += std::min(blocks.end, end) - blocks.begin;
+  for (int64_t part = stage; part < parts; part += layout.pp) {
+    const int64_t begin = part * each + std::min(part, remainder);
+    if (begin >= end) break;
+    count += std::min(each + (part < remainder ? 1 : 0), end - begin);
   }
   return count;
 }

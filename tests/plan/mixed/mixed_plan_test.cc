@@ -158,6 +158,22 @@ TEST(MixedPlan, IsFasterThanThePartsAlone) {
   }
 }
 
+// The search for several kinds leaves its pricers warm.
+TEST(MixedPlan, SaysOfEachPartAloneWhatFindPlanSays) {
+  const std::vector<Cluster> parts = {Gpus("new", 4, 1, 80), Gpus("old", 4, 0.5, 20)};
+  const auto answer = Find(SevenB(), parts);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->alone.size(), parts.size());
+  for (size_t part = 0; part < parts.size(); ++part) {
+    JobSpec job = SevenB();
+    job.cluster = parts[part];
+    const absl::StatusOr<Plan> plan = FindPlan(job, Purpose::kEstimate);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(answer->alone[part].layout, plan->layout);
+    EXPECT_EQ(answer->alone[part].objective_s, plan->time.total_s() / plan->goodput);
+  }
+}
+
 TEST(MixedPlan, GivesTheFasterPartMoreOfTheWork) {
   JobSpec job = SevenB();
   const std::vector<Cluster> parts = {Gpus("new", 2, 1, 80), Gpus("old", 2, 0.5, 80)};

@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "plan/explain/front.h"
+#include "plan/search/pricer.h"
 #include "plan/search/search.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_text.h"
@@ -116,6 +118,42 @@ TEST(FindPlan, IsNeverSlowerWithMoreMemoryOrFasterLinks) {
   EXPECT_GT(compared, 10);
 }
 
+// One pricer answers for the whole front: what it keeps must not depend on nodes and memory.
+TEST(Pricer, SolvesForOtherNodesAndAnotherMemoryAsANewOneDoes) {
+  int compared = 0;
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    Pricer kept(question);
+    for (const int times : {1, 2, 3}) {
+      question.cluster.nodes *= times;
+      question.cluster.device.memory_bytes = question.cluster.device.memory_bytes / 3 * times;
+      Pricer fresh(question);
+      const auto known = Solve(kept, {}, Purpose::kEstimate, Wanted::kFitting);
+      const auto anew = Solve(fresh, {}, Purpose::kEstimate, Wanted::kFitting);
+      ASSERT_TRUE(known.ok() && anew.ok());
+      ASSERT_EQ(known->fitting.size(), anew->fitting.size()) << "seed " << seed;
+      for (size_t i = 0; i < anew->fitting.size(); ++i) {
+        ++compared;
+        EXPECT_EQ(known->fitting[i].layout, anew->fitting[i].layout) << "seed " << seed;
+        EXPECT_EQ(known->fitting[i].objective_s, anew->fitting[i].objective_s) << "seed " << seed;
+        EXPECT_EQ(known->fitting[i].peak.memory.bytes, anew->fitting[i].peak.memory.bytes);
+      }
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+void ExpectAlike(const std::vector<FrontPoint>& front, const std::vector<FrontPoint>& other) {
+  ASSERT_EQ(front.size(), other.size());
+  for (size_t i = 0; i < front.size(); ++i) {
+    EXPECT_EQ(front[i].layout, other[i].layout);
+    EXPECT_EQ(front[i].time.seconds, other[i].time.seconds);
+    EXPECT_EQ(front[i].goodput, other[i].goodput);
+    EXPECT_EQ(front[i].peak_bytes, other[i].peak_bytes);
+  }
+}
+
 TEST(ParetoFront, BeginsWithThePlanAndHoldsNoPointThatAnotherBeatsInEverything) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     Dice dice(seed);
@@ -126,6 +164,7 @@ TEST(ParetoFront, BeginsWithThePlanAndHoldsNoPointThatAnotherBeatsInEverything) 
     if (front.empty()) continue;
     EXPECT_EQ(front.front().layout, plan->layout) << "seed " << seed;
     EXPECT_EQ(front.front().time.seconds, plan->time.seconds) << "seed " << seed;
+    ExpectAlike(ParetoFront(question, {}, Purpose::kEstimate, *plan), front);
     for (size_t i = 1; i < front.size(); ++i) {
       EXPECT_NE(LayoutText(front[i].layout), LayoutText(front[i - 1].layout)) << "seed " << seed;
       // Slower than the one before: so it saves memory or devices.

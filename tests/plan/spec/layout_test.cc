@@ -69,6 +69,32 @@ absl::Status Check(const ModelShape& model, const Cluster& cluster, const Layout
   return CheckLayout(model, cluster, {.global_batch_size = samples, .seq_len = 64}, layout);
 }
 
+TEST(StageBlocksBefore, CountsThoseOfAllChunksOfAStage) {
+  const auto expect_counted = [](const Layout& layout, int64_t num_blocks) {
+    for (int64_t end = 0; end <= num_blocks; ++end) {
+      for (int stage = 0; stage < layout.pp; ++stage) {
+        int64_t count = 0;
+        for (int chunk = 0; chunk < layout.virtual_stages; ++chunk) {
+          const BlockRange blocks = ChunkBlocks(layout, num_blocks, stage, chunk);
+          for (int64_t block = blocks.begin; block < blocks.end; ++block) count += block < end;
+        }
+        EXPECT_EQ(StageBlocksBefore(layout, num_blocks, stage, end), count)
+            << LayoutText(layout) << ", stage " << stage << ", before " << end;
+      }
+    }
+  };
+  for (const int64_t num_blocks : {7, 12}) {
+    for (const int pp : {1, 2, 3, 5}) {
+      for (const int chunks : {1, 2}) {
+        Layout layout = {.pp = pp, .virtual_stages = chunks};
+        if (chunks > 1) layout.pp_schedule = ScheduleKind::kInterleaved;
+        expect_counted(layout, num_blocks);
+      }
+    }
+  }
+  expect_counted({.pp = 3, .layers_per_stage = {1, 4, 2}}, 7);
+}
+
 TEST(EngineIssues, NameWhatIsNotBuiltYet) {
   ModelShape model = SmallGpt2();
   model.family = ModelFamily::kLlama;
