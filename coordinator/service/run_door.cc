@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxAnswers = 1000;
+constexpr size_t kMaxRunAnswers = 1000;
 constexpr size_t kMaxWaitingReplies = 20000;  // for one watcher: its whole history and more
 constexpr int kEventsOfAReply = 500;
 constexpr int kMostJobsOfAPage = 1000;
@@ -200,7 +200,7 @@ RunDoor::RunDoor(std::string version, Driver& driver, std::atomic<int64_t>& ids)
       ids_(ids),
       owner_uid_(static_cast<int64_t>(geteuid())),
       owner_(UserName(owner_uid_)),
-      answers_(kMaxAnswers) {}
+      answers_(kMaxRunAnswers) {}
 
 void RunDoor::AskForJob(const std::string& job_id, const Reply<v1::Job>& reply) {
   driver_.GetJob(JobOf(job_id), [this, reply](const absl::StatusOr<proto::JobStatus>& status) {
