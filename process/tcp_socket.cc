@@ -66,7 +66,7 @@ absl::StatusOr<int> ListenAtOne(const NetworkAddress& address) {
   return CannotListen(address, strerror(why));
 }
 
-// Of a socket's own name or its peer's.
+// Writes the address of a socket's own name, or its peer's, as a number.
 std::string NumericHost(const sockaddr_storage& name, socklen_t size) {
   char host[NI_MAXHOST];
   const int code = getnameinfo(reinterpret_cast<const sockaddr*>(&name), size, host, sizeof host,

@@ -103,7 +103,7 @@ TEST(FullDisk, OfTheRunFolderKeepsTrainingAndLosesNoStep) {
   EXPECT_EQ(umount2(run.run_folder().c_str(), MNT_DETACH), 0);
 }
 
-// What a run says goes to a file there.
+// The run says its words to a file there.
 TEST(FullDisk, OfItsWordsLosesNoneOfThem) {
   TinyRun run;
   const std::string folder = fs::path(run.job_path()).parent_path(), disk = folder + "/disk";
