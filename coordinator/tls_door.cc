@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "plan/errors.h"
@@ -27,7 +28,8 @@ constexpr auto kDoorGrace = std::chrono::seconds(2);
 
 }  // namespace
 
-TlsDoor::TlsDoor(int connections) : connections_(connections) {}
+TlsDoor::TlsDoor(int connections)
+    : connections_(connections > 0 ? connections : std::numeric_limits<int>::max()) {}
 
 // Connections are accepted here rather than by gRPC, which would count nobody's.
 absl::StatusOr<std::unique_ptr<TlsDoor>> TlsDoor::Open(

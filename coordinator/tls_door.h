@@ -24,7 +24,7 @@ struct TlsDoorOptions {
   std::string address;            // HOST:PORT of this host; port 0: any
   std::string bundle_file;        // the server's
   std::string revoked_file = {};  // empty: nobody is revoked
-  int connections = 500;          // that one address may have open
+  int connections = 0;            // that one address may have open; 0: any number
 };
 
 class TlsDoor final {
