@@ -66,6 +66,7 @@ void Driver::Do(const LaunchWorkers& launch) {
   for (const auto& [share, agent] : untold) {
     agent->told_launch = launch.generation;
     outgoing_.ToAgent(agent->port, LaunchOrderFor(*share, job_.generation.shares.front(), order));
+    TellDaemon(share->machine);  // mpirun may have asked the agent before this one
   }
 }
 
@@ -301,7 +302,9 @@ void Driver::TellDaemon(const std::string& machine) {
   const auto daemon = daemons_.find(machine);
   Agent* const agent = AgentOf(machine);
   if (daemon == daemons_.end() || agent == nullptr) return;
-  if (daemon->second.start_daemon().generation() != job_.generation.number) return;
+  const int64_t generation = daemon->second.start_daemon().generation();
+  if (generation != job_.generation.number) return;
+  if (agent->told_launch < generation) return;  // it knows nothing of it yet: told with the launch
   outgoing_.ToAgent(agent->port, daemon->second);
 }
 

@@ -125,6 +125,23 @@ TEST_F(HostsTest, MpirunsWishForADaemonReachesTheHostAndNoOther) {
   EXPECT_EQ(host(0).NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+// An agent that is killed before its ranks have come is followed by one that knows of no launch: a
+// wish that comes before that is none to it.
+TEST_F(HostsTest, ANewAgentHearsOfMpirunsWishOnceItIsToldToLaunch) {
+  ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 1));
+  host(0).WantDaemon(1, "h2", {"-mca", "x"});
+  const auto lost = host(2).NextOrder();
+  ASSERT_TRUE(lost.ok() && lost->has_start_daemon()) << lost.status();
+  hosts_[2].reset();
+  Bring(2);
+  const auto launch = host(2).NextOrder();
+  ASSERT_TRUE(launch.ok() && launch->has_launch()) << launch.status();
+  const auto daemon = host(2).NextOrder();
+  ASSERT_TRUE(daemon.ok() && daemon->has_start_daemon()) << daemon.status();
+  EXPECT_THAT(daemon->start_daemon().args(), ElementsAre("-mca", "x"));
+  EXPECT_EQ(host(2).NextOrder(300).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
 TEST_F(HostsTest, TheJobGoesOnWithThoseThatAreLeft) {
   ASSERT_NO_FATAL_FAILURE(ExpectLaunch({0, 1, 2}, 1));
   Register({0, 1, 2}, 1);
