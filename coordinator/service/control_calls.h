@@ -13,10 +13,10 @@
 
 namespace weft {
 
-// Which version of weft.v1 a weftd speaks.
+// The version of weft.v1 that a weftd speaks.
 inline constexpr char kApiVersion[] = "v1.1";
 
-// A stream that ends before it begins.
+// Refusal is a stream that ends before it begins.
 template <typename Message>
 class Refusal final : public grpc::ServerWriteReactor<Message> {
  public:

@@ -62,6 +62,7 @@ absl::Status FleetDriver::Open() {
   };
   RETURN_IF_ERROR(journal_->Replay(
       restore, [this](const proto::FleetRecord& each) { return book_.Take(each); }));
+  durable_revision_ = book_.revision();
   for (const auto& [machine, host] : book_.fleet().hosts) {
     if (host.present) leases_.Assume(machine, Now() + options_.offer_lease_ms);
   }

@@ -37,7 +37,7 @@ int64_t StageBlocksBefore(const Layout& layout, int64_t num_blocks, int stage, i
     if (begin >= end) return 0;
     return std::min(layout.layers_per_stage[static_cast<size_t>(stage)], end - begin);
   }
-  // As EvenSplit.
+  // The parts begin as EvenSplit has them.
   const int64_t parts = int64_t{layout.pp} * layout.virtual_stages;
   if (stage >= end && num_blocks >= parts) return 0;
   const int64_t each = num_blocks / parts;

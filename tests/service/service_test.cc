@@ -124,6 +124,12 @@ class ServiceOnASmallDisk : public ServiceBed {
     while (filler.write(block.data(), std::ssize(block)).flush()) {
     }
   }
+  int64_t ListedRevision() {
+    grpc::ClientContext context;
+    v1::ListReply reply;
+    EXPECT_TRUE(control().List(&context, {}, &reply).ok());
+    return reply.revision();
+  }
 
  private:
   std::string disk_;
@@ -138,8 +144,10 @@ TEST_F(ServiceOnASmallDisk, EndsAJobAtOnceThoughTheJournalsDiskIsFull) {
   const absl::Status save = Stop(job, v1::StopRequest::SAVE);  // this one waits for room
   EXPECT_TRUE(absl::IsUnavailable(save)) << save;
   EXPECT_EQ(Get(job).phase(), "RUNNING") << "who only looks is answered";
+  const int64_t durable = ListedRevision();
   const absl::Status now = Stop(job, v1::StopRequest::NOW);
   EXPECT_TRUE(absl::IsUnavailable(now)) << "nobody is told OK of what is not durable: " << now;
+  EXPECT_EQ(ListedRevision(), durable) << "a successor gives the next one to something else";
   EXPECT_TRUE(Eventually(10, [&] { return Processes("weft-worker ").empty(); }));
   std::filesystem::remove(Filler());
   WaitForPhase(job, "CANCELLED");
