@@ -1,9 +1,7 @@
 # weft_library(plan SOURCES ... PUBLIC ... PRIVATE ...): static library weft_plan, alias weft::plan.
 # weft_executable(weft SOURCES main.cc PRIVATE ...)
-# weft_test(plan_test LABEL unit SOURCES ... PRIVATE ... [TIMEOUT seconds] [PROCESSORS n]
-#           [RUN_SERIAL] [KERNELS filter]): one GoogleTest binary, one ctest entry per TEST. The tests
-#           of the filter, which promise something of bits, are run once more under each set of
-#           OpenBLAS's kernels, as "<name>.under.<kernels>".
+# weft_test(plan_test LABEL unit SOURCES ... PRIVATE ...): one GoogleTest binary, one ctest entry per
+# TEST. More of it in weft_test itself.
 # -Wrestrict: g++ 12 reports `"text" + std::string()` falsely at -O2 (gcc.gnu.org/PR105651).
 set(WEFT_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wno-restrict -Werror)
 if(WEFT_SANITIZE)
@@ -75,8 +73,52 @@ if(WEFT_BLAS_KERNELS STREQUAL "-")
 endif()
 list(REMOVE_ITEM WEFT_BLAS_KERNEL_SETS "${WEFT_BLAS_KERNELS}")
 
+# ctest counts in halves of a processor (deploy/test.sh: `--parallel` is twice their number): a test
+# that computes takes two, one that mostly waits takes one, so that a waiting test always has company.
+set(WEFT_HALVES_OF_A_COMPUTING_TEST 2)
+set(WEFT_HALVES_OF_A_WAITING_TEST 1)
+
+# weft_test_properties(OUT LABEL unit [TIMEOUT seconds] [WAITS] [LANE name] [ALONE] [COST seconds]): the
+# properties of a ctest entry, as a list.
+#   WAITS    it waits more than it computes
+#   LANE     entries of one lane run one after the other, beside everything else
+#   ALONE    nothing runs beside it: its verdict is a time. Say why where this stands
+#   COST     about what it takes, where that is long: the longest begin first
+function(weft_test_properties out)
+  cmake_parse_arguments(arg "WAITS;ALONE" "LABEL;TIMEOUT;LANE;COST" "" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 240)  # many times what any takes alone: machines are busy, or slow
+  endif()
+  if(WEFT_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")  # a sanitizer slows code 2 to 15 times
+  endif()
+  set(halves ${WEFT_HALVES_OF_A_COMPUTING_TEST})
+  if(arg_WAITS)
+    set(halves ${WEFT_HALVES_OF_A_WAITING_TEST})
+  endif()
+  # Never the state folder of whoever runs the tests.
+  set(properties LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${halves}
+    ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state")
+  if(arg_LANE)
+    list(APPEND properties RESOURCE_LOCK ${arg_LANE})
+  endif()
+  if(arg_ALONE)
+    list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  if(arg_COST)
+    list(APPEND properties COST ${arg_COST})
+  endif()
+  set(${out} ${properties} PARENT_SCOPE)
+endfunction()
+
+# weft_test(NAME LABEL unit SOURCES ... PRIVATE ... [KERNELS filter] [LONG filter] [properties]): one
+# GoogleTest binary, one ctest entry per TEST, with weft_test_properties.
+#   KERNELS  tests that promise something of bits: run once more under each other set of OpenBLAS's
+#            kernels, as "<name>.under.<kernels>", label `kernels`
+#   LONG     tests that are no part of the gate: label `long`
+# deploy/test.sh leaves both labels out; `--all` runs them.
 function(weft_test name)
-  cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS;KERNELS" "SOURCES;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "WAITS;ALONE" "LABEL;TIMEOUT;LANE;COST;KERNELS;LONG" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -85,33 +127,39 @@ function(weft_test name)
   target_compile_definitions(${name} PRIVATE
     WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE} GTest::gmock GTest::gtest_main)
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 240)  # many times what any takes alone: machines are busy, or slow
-  endif()
-  if(WEFT_SANITIZE)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")  # a sanitizer slows code 2 to 15 times
-  endif()
-  if(NOT arg_PROCESSORS)
-    set(arg_PROCESSORS 1)
-  endif()
-  # Never the state folder of whoever runs the tests. OpenBLAS's kernels also where a test links the
-  # CPU backend, instead of loading it; a property of its own, as gtest_discover_tests cuts lists.
-  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
-    ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state")
-  if(arg_RUN_SERIAL)
-    list(APPEND properties RUN_SERIAL TRUE)
-  endif()
+  set(given "")
+  foreach(flag WAITS ALONE)
+    if(arg_${flag})
+      list(APPEND given ${flag})
+    endif()
+  endforeach()
+  foreach(value TIMEOUT LANE COST)
+    if(arg_${value})
+      list(APPEND given ${value} ${arg_${value}})
+    endif()
+  endforeach()
   if(arg_KERNELS)
+    weft_test_properties(properties LABEL kernels ${given})
     foreach(kernels ${WEFT_BLAS_KERNEL_SETS})
       add_test(NAME ${name}.under.${kernels} COMMAND ${name} --gtest_filter=${arg_KERNELS})
       set_tests_properties(${name}.under.${kernels} PROPERTIES ${properties}
         ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${kernels}")
     endforeach()
   endif()
+  # OpenBLAS's kernels also where a test links the CPU backend, instead of loading it; a property of
+  # its own, as gtest_discover_tests cuts lists.
+  set(kernels ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=unset:")
   if(WEFT_BLAS_KERNELS)
-    list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
-  else()
-    list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=unset:")
+    set(kernels ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
   endif()
-  gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES ${properties} DISCOVERY_TIMEOUT 60)
+  set(of_the_gate "")
+  if(arg_LONG)
+    weft_test_properties(properties LABEL long ${given})
+    gtest_discover_tests(${name} NO_PRETTY_VALUES TEST_FILTER "${arg_LONG}" TEST_LIST ${name}_long
+      PROPERTIES ${properties} ${kernels} DISCOVERY_TIMEOUT 60)
+    set(of_the_gate TEST_FILTER "-${arg_LONG}")
+  endif()
+  weft_test_properties(properties LABEL ${arg_LABEL} ${given})
+  gtest_discover_tests(${name} NO_PRETTY_VALUES ${of_the_gate} PROPERTIES ${properties} ${kernels}
+    DISCOVERY_TIMEOUT 60)
 endfunction()

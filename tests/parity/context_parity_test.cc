@@ -1,17 +1,15 @@
 // Context parallelism and packed documents: any split of the sequences computes the same thing, and
-// the NumPy models say what that is. Real processes, both families, and proof that the comparison
-// would notice if it were not so.
+// the NumPy models say what that is. Proof that the comparison would notice if it were not so; more
+// layouts are drawn in layout_matrix_test.
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/parity/expectations.h"
+#include "tests/parity/training.h"
 
 namespace weft {
 namespace {
-
-constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
-constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
 
 // Documents of a word each, with learned positions counted from their starts.
 JobSpec Packed(JobSpec job) {
@@ -44,39 +42,9 @@ TEST(PackedWitness, AgreesWithOurTenStepsAndEveryFirstGradient) {
 
 // ---- any layout
 
-class AnySplitOfSequences : public testing::TestWithParam<LayoutCase> {};
-
-TEST_P(AnySplitOfSequences, TrainsAsASingleRankDoes) {
-  ExpectTrainsAsASingleRank(EnglishJob(), GetParam().layout);
-}
-
-TEST_P(AnySplitOfSequences, TrainsPackedDocumentsAsASingleRankDoesWithSgdAndNoClipping) {
-  ExpectTrainsAsASingleRank(WithSgdAndNoClipping(Packed(EnglishJob())), GetParam().layout);
-}
-
-TEST_P(AnySplitOfSequences, TrainsLlamaAsASingleRankDoes) {
-  ExpectTrainsAsASingleRank(OneKvHead(EnglishLlamaJob()), GetParam().layout);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Parity, AnySplitOfSequences,
-    testing::Values(LayoutCase{"cp2", {.cp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"cp4", {.cp = 4, .micro_batch_size = 2}},
-                    LayoutCase{"cp2_tp2", {.cp = 2, .tp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"cp2_dp2_pp2", {.dp = 2, .pp = 2, .cp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"cp2_pp2_zb_h1", {.pp = 2, .cp = 2, .pp_schedule = kZeroBubble}},
-                    LayoutCase{
-                        "cp2_pp2_v2",
-                        {.pp = 2, .cp = 2, .pp_schedule = kInterleaved, .virtual_stages = 2}}),
-    [](const auto& tested) { return NameOf(tested); });
-
 TEST(ContextParallel, TrainsPackedLlamaAsASingleRankDoes) {
   ExpectTrainsAsASingleRank(Packed(OneKvHead(EnglishLlamaJob())),
                             {.cp = 2, .tp = 2, .micro_batch_size = 2});
-}
-
-TEST(ContextParallel, TrainsTheSameBitsTwice) {
-  ExpectTheSameBitsTwice(Packed(EnglishLlamaJob()), {.pp = 2, .cp = 2, .micro_batch_size = 2});
 }
 
 // ---- the comparison bites

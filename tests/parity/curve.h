@@ -1,11 +1,10 @@
 // Curve: what a training run shows to the outside, and the one comparison by which the parity tests
-// judge it, whoever produced it: a layout under mpirun or the NumPy model.
+// judge it, whoever produced it: a layout (training.h) or the NumPy model.
 #pragma once
 #include <map>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "tests/parity/memory_trace.h"
 #include "tests/parity/parity_job.h"
 
@@ -56,17 +55,5 @@ Bounds BoundsOfOtherRows(const JobSpec& job);
 // ||g - e|| <= gradient max(||e||, 1e-3 ||E||), E all gradients: the key bias is zero in truth.
 std::vector<std::string> Differences(const Curve& got, const Curve& expected,
                                      const Bounds& bounds = {});
-
-// Trains under mpirun, one process per rank, at most about a minute. Fails if a rank does, if the
-// checkpoint it leaves does not verify, or if copies of a gradient on several ranks are not
-// bit-identical (except on purpose: with a planted bug they may be anything), or if painted memory
-// shows that the list of buffers is not exact.
-absl::StatusOr<Curve> TrainUnderMpi(const ParityJob& parity);
-
-// Trains with the family's model of tests/reference.
-absl::StatusOr<Curve> TrainInNumpy(const JobSpec& job);
-
-// FailedPrecondition with the packages to install if NumPy or xxhash are missing.
-absl::Status HasNumpy();
 
 }  // namespace weft

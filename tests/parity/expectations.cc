@@ -7,6 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/parity/kept_curves.h"
+#include "tests/parity/training.h"
 
 namespace weft {
 
@@ -21,15 +23,35 @@ std::string NameOf(const testing::TestParamInfo<BugCase>& tested) {
   return tested.param.name;
 }
 
-Curve MustTrain(ParityJob parity) {
-  parity.layout = Fitted(parity.job, parity.layout);
-  auto curve = TrainUnderMpi(parity);
+namespace {
+
+Curve MustBe(absl::StatusOr<Curve> curve) {
   EXPECT_TRUE(curve.ok()) << curve.status();
   return curve.ok() ? *std::move(curve) : Curve();
 }
 
+void ExpectTheSameBits(const Curve& first, const Curve& second, int ranks) {
+  ASSERT_EQ(first.loss_hex.size(), 20u);
+  EXPECT_EQ(first.loss_hex, second.loss_hex);
+  EXPECT_EQ(first.gradients, second.gradients);
+  ASSERT_EQ(static_cast<int>(first.shard_hashes.size()), ranks);
+  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+}
+
+}  // namespace
+
+Curve MustTrain(ParityJob parity) {
+  parity.layout = Fitted(parity.job, parity.layout);
+  return MustBe(parity.counts_allocations ? Train(parity) : FreshCurve(parity));
+}
+
+Curve MustHave(ParityJob parity) {
+  parity.layout = Fitted(parity.job, parity.layout);
+  return MustBe(KeptCurve(parity));
+}
+
 Curve SingleRank(const JobSpec& job) {
-  return MustTrain({.job = job, .layout = {.micro_batch_size = job.training.global_batch_size}});
+  return MustHave({.job = job, .layout = {.micro_batch_size = job.training.global_batch_size}});
 }
 
 JobSpec WithSgdAndNoClipping(JobSpec job) {
@@ -42,7 +64,7 @@ JobSpec WithSgdAndNoClipping(JobSpec job) {
 Curve SingleRankLike(const JobSpec& job, const Layout& layout) {
   const Layout whole = {.micro_batch_size = job.training.global_batch_size};
   const Layout like = OneRankLike(job, Fitted(job, layout));
-  Curve curve = MustTrain({.job = job, .layout = like});
+  Curve curve = MustHave({.job = job, .layout = like});
   if (like != whole) {
     EXPECT_THAT(Differences(curve, SingleRank(job), BoundsOfOtherRows(job)), IsEmpty());
   }
@@ -58,19 +80,20 @@ void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout) {
 }
 
 void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout) {
-  const Curve first = MustTrain({.job = job, .layout = layout});
-  const Curve second = MustTrain({.job = job, .layout = layout});
-  ASSERT_EQ(first.loss_hex.size(), 20u);
-  EXPECT_EQ(first.loss_hex, second.loss_hex);
-  EXPECT_EQ(first.gradients, second.gradients);
-  ASSERT_EQ(static_cast<int>(first.shard_hashes.size()), layout.world_size());
-  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+  ExpectTheSameBits(MustHave({.job = job, .layout = layout}),
+                    MustTrain({.job = job, .layout = layout}), layout.world_size());
+}
+
+void ExpectTheSameBitsOverMpi(const JobSpec& job, const Layout& layout) {
+  ExpectTheSameBits(MustHave({.job = job, .layout = layout}),
+                    MustTrain({.job = job, .layout = layout, .ranks = Ranks::kProcesses}),
+                    layout.world_size());
 }
 
 void ExpectSeen(const JobSpec& job, const BugCase& bug) {
   const Curve single = SingleRankLike(job, bug.layout);
   // The wrappers alone change nothing, so what is seen next is the bug and nothing else.
-  const Curve without = MustTrain({.job = job, .layout = bug.layout, .wrapped = true});
+  const Curve without = MustHave({.job = job, .layout = bug.layout, .wrapped = true});
   const Bounds bounds = BoundsOf(job, bug.layout);
   ASSERT_THAT(Differences(without, single, bounds), IsEmpty());
   const Curve with = MustTrain({.job = job, .layout = bug.layout, .wrapped = true, .bug = bug.bug});

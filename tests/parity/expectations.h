@@ -1,5 +1,6 @@
 // The parity tests claim these things of a job and a layout, each claim stated once: gtest
-// failures, not return values. Every call trains under mpirun, seconds each.
+// failures, not return values. A curve that is only compared with is trained once for all tests
+// (kept_curves.h); what a claim is about is trained by each call.
 #pragma once
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ std::string NameOf(const testing::TestParamInfo<BugCase>& tested);
 // Fails the test, and returns an empty curve, if the run fails. Here and below, layouts are given
 // as many microbatches as the job's batch needs.
 Curve MustTrain(ParityJob parity);
+// The same, but for a curve that is only compared with.
+Curve MustHave(ParityJob parity);
 
 // One rank that takes the whole batch at once.
 Curve SingleRank(const JobSpec& job);
@@ -42,6 +45,9 @@ void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout);
 
 // Losses, gradients, and weights and moments after 20 steps.
 void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout);
+
+// The same, of ranks that are threads and of ranks that are processes under mpirun.
+void ExpectTheSameBitsOverMpi(const JobSpec& job, const Layout& layout);
 
 // The comparison sees the bug, naming `seen_in` and, in fp32, the curve; and nothing without it.
 void ExpectSeen(const JobSpec& job, const BugCase& bug);

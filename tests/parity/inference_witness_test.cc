@@ -15,7 +15,7 @@
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "plan/shards/shard.h"
-#include "tests/parity/curve.h"
+#include "tests/parity/training.h"
 #include "worker/backend/cpu/device_cpu.h"
 #include "worker/model/inference.h"
 #include "worker/state/initial_weights.h"

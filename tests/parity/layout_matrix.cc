@@ -11,6 +11,7 @@
 #include "plan/spec/layout_text.h"
 #include "tests/parity/curve.h"
 #include "tests/parity/layout_draw.h"
+#include "tests/parity/training.h"
 
 namespace weft {
 namespace {
@@ -57,13 +58,13 @@ int CompareAll(const DrawnModel& model, const Options& options) {
             ? found->second
             : singles
                   .emplace(LayoutText(like),
-                           TrainUnderMpi({.job = model.job, .layout = Fitted(model.job, like)}))
+                           Train({.job = model.job, .layout = Fitted(model.job, like)}))
                   .first->second;
     if (!single.ok()) {
       std::printf("%s: single rank: %s\n", model.name.c_str(), single.status().ToString().c_str());
       return 1;
     }
-    const auto curve = TrainUnderMpi({.job = model.job, .layout = layout});
+    const auto curve = Train({.job = model.job, .layout = layout});
     const std::vector<std::string> differences =
         curve.ok() ? Differences(*curve, *single, BoundsOf(model.job, layout))
                    : std::vector<std::string>{curve.status().ToString()};

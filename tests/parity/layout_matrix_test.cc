@@ -1,5 +1,6 @@
-// Any layout computes the same thing, once more: layouts drawn at random over all axes at once, on
-// real processes, against a single rank. The seed is fixed here; weft_layout_matrix takes any.
+// Any layout computes the same thing: layouts drawn at random over all axes at once, whose ranks
+// are threads, against a single rank. The seed is fixed here; weft_layout_matrix takes any.
+// mpi_parity_test shows that ranks that are processes compute the same bits.
 #include <map>
 #include <set>
 #include <string>

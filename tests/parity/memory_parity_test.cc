@@ -1,6 +1,5 @@
-// These tests show that what saves memory computes the same thing: recomputed activations to the
-// bit, logits in pieces and tokens cut over tp within the bounds of any layout. They run real
-// processes, and prove that the comparison would notice if it were not so. Mixtures of them are
+// What saves memory computes the same thing: recomputed activations to the bit, and proof that the
+// comparison would notice if logits in pieces or tokens cut over tp did not. Mixtures of them are
 // drawn by layout_matrix_test.
 #include <string>
 #include <vector>
@@ -12,9 +11,6 @@
 
 namespace weft {
 namespace {
-
-constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
-constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
 
 // ---- recompute
 
@@ -34,60 +30,6 @@ TEST(Recompute, GivesTheSameBitsAsKeepingEverything) {
       EXPECT_EQ(makes.shard_hashes, keeps.shard_hashes) << LayoutText(layout);
     }
   }
-}
-
-// ---- any of them
-
-class MemorySaver : public testing::TestWithParam<LayoutCase> {};
-
-TEST_P(MemorySaver, TrainsAsASingleRankDoes) {
-  ExpectTrainsAsASingleRank(EnglishJob(), GetParam().layout);
-}
-
-TEST_P(MemorySaver, TrainsLlamaAsASingleRankDoesWithSgdAndNoClipping) {
-  ExpectTrainsAsASingleRank(WithSgdAndNoClipping(EnglishLlamaJob()), GetParam().layout);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Parity, MemorySaver,
-    testing::Values(LayoutCase{"head_chunks_3", {.micro_batch_size = 4, .head_chunk_tokens = 43}},
-                    LayoutCase{"head_chunks_5_tp2_pp2",
-                               {.pp = 2, .tp = 2, .micro_batch_size = 2, .head_chunk_tokens = 13}},
-                    LayoutCase{"sp_tp2",
-                               {.tp = 2, .micro_batch_size = 2, .sequence_parallel = true}},
-                    LayoutCase{"sp_tp4_pp2", {.pp = 2, .tp = 4, .sequence_parallel = true}},
-                    LayoutCase{"sp_zb_h1",
-                               {.pp = 2,
-                                .tp = 2,
-                                .pp_schedule = kZeroBubble,
-                                .micro_batch_size = 2,
-                                .sequence_parallel = true}},
-                    LayoutCase{"sp_interleaved_full_head_chunks",
-                               {.pp = 2,
-                                .tp = 2,
-                                .pp_schedule = kInterleaved,
-                                .micro_batch_size = 2,
-                                .recompute = Recompute::kFull,
-                                .virtual_stages = 2,
-                                .sequence_parallel = true,
-                                .head_chunk_tokens = 22}},
-                    LayoutCase{"sp_dp2_uneven_selective",
-                               {.dp = 2,
-                                .pp = 2,
-                                .tp = 2,
-                                .recompute = Recompute::kSelective,
-                                .sequence_parallel = true,
-                                .head_chunk_tokens = 16,
-                                .layers_per_stage = {1, 3}}}),
-    [](const auto& tested) { return NameOf(tested); });
-
-TEST(MemorySavers, TrainTheSameBitsTwice) {
-  ExpectTheSameBitsTwice(EnglishJob(), {.pp = 2,
-                                        .tp = 2,
-                                        .micro_batch_size = 2,
-                                        .recompute = Recompute::kFull,
-                                        .sequence_parallel = true,
-                                        .head_chunk_tokens = 22});
 }
 
 // ---- the comparison bites

@@ -173,6 +173,7 @@ std::string ParityJobText(const ParityJob& parity) {
         {"min_lr", job.lr_scheduler.min_lr}}},
       {"threads_per_worker", job.threads_per_worker},
       {"layout", LayoutText(parity.layout)},
+      {"ranks_are_processes", parity.ranks == Ranks::kProcesses},
       {"wrapped", parity.wrapped},
       {"bug", static_cast<int>(parity.bug)},
       {"painted", parity.painted},
@@ -232,6 +233,7 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   job.threads_per_worker = json.at("threads_per_worker");
   parity.layout =
       Fitted(job, LayoutOf(*ParseLayoutSpec("layout", json.at("layout").get<std::string>())));
+  parity.ranks = json.at("ranks_are_processes") ? Ranks::kProcesses : Ranks::kThreads;
   parity.wrapped = json.at("wrapped");
   parity.bug = static_cast<PlantedBug>(json.at("bug").get<int>());
   parity.painted = json.at("painted");

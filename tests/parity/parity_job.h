@@ -1,5 +1,5 @@
 // ParityJob: the small job that every parity test trains, as a file that three readers share: the
-// test that writes it, the ranks under mpirun, and the NumPy model of tests/reference.
+// test that writes it, the ranks, and the NumPy model of tests/reference.
 #pragma once
 #include <string>
 
@@ -38,13 +38,21 @@ enum class PlantedBug {
   kMapping,                  // rank 0 maps a page at every product
 };
 
+// What the ranks of a training are.
+enum class Ranks {
+  kThreads,    // of one process: every layout
+  kProcesses,  // under mpirun, as weft-worker's are: what MPI and a process of its own do
+};
+
 struct ParityJob {
   JobSpec job;
   Layout layout;
+  Ranks ranks = Ranks::kThreads;
   bool wrapped = false;  // run behind planted.h's wrappers even without a bug
   PlantedBug bug = PlantedBug::kNone;
-  bool painted = false;             // prove its buffers exact (tests/worker/painting_device.h)
-  bool counts_allocations = false;  // of the heap and of mappings, by step (allocations.h)
+  bool painted = false;  // prove its buffers exact (tests/worker/painting_device.h)
+  // Of the heap and of mappings, by step (allocations.h). REQUIRES: ranks are processes.
+  bool counts_allocations = false;
 };
 
 // Real English text that every Debian machine has (base-files).

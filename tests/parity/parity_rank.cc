@@ -1,7 +1,7 @@
-// One rank of a parity run, started by mpirun: the worker's trainer on the backend as weft-worker
-// loads it, without a coordinator. Usage: weft_parity_rank FOLDER, which holds job.json. Leaves
-// there metrics.jsonl (rank 0), gradients/rank-<r>.safetensors (every tensor of every rank after
-// step 1) and checkpoint/step-<N>.
+// One rank of a parity run, started by mpirun, or all of them as threads, as job.json says: the
+// worker's trainer on the backend as weft-worker loads it, without a coordinator. Usage:
+// weft_parity_rank FOLDER, which holds job.json. Leaves there metrics.jsonl (rank 0),
+// gradients/rank-<r>.safetensors (every tensor of every rank after step 1) and checkpoint/step-<N>.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +27,7 @@
 #include "tests/parity/memory_trace.h"
 #include "tests/parity/parity_job.h"
 #include "tests/parity/planted.h"
+#include "tests/worker/backend/thread_comm.h"
 #include "tests/worker/painting_device.h"
 #include "worker/backend/loader.h"
 #include "worker/train/step_report.h"
@@ -34,6 +37,7 @@ namespace weft {
 namespace {
 
 constexpr unsigned kMostSeconds = 150;
+constexpr int64_t kCallMs = 20000;  // the longest that a collective may take
 
 absl::Status SaveGradients(const Trainer& trainer, const std::string& folder, int rank) {
   std::vector<std::vector<float>> values;
@@ -119,26 +123,69 @@ absl::Status TrainPainted(const ParityJob& parity, const std::string& folder, De
                                           ": ", absl::StrJoin(findings, "; ")));
 }
 
+// Trains one rank as the job wants it: plain, behind planted bugs, or on painted memory.
+absl::Status TrainRank(const ParityJob& parity, const std::string& folder, Device& device,
+                       Comm& comm) {
+  if (parity.wrapped || parity.bug != PlantedBug::kNone) {
+    const PlantedBackend planted = Plant(parity, device, comm);
+    return Train(parity, folder, *planted.device, *planted.comm);
+  }
+  if (parity.painted) return TrainPainted(parity, folder, device, comm);
+  return Train(parity, folder, device, comm);
+}
+
+absl::StatusOr<Device*> OpenDevice(const ParityJob& parity, const BackendApi& api) {
+  Device* device = nullptr;
+  const DeviceOptions options{.threads = parity.job.threads_per_worker};
+  RETURN_IF_ERROR(ToStatus(api.open_device(&options, &device)));
+  return device;
+}
+
+absl::Status RunProcess(const ParityJob& parity, const std::string& folder, const BackendApi& api) {
+  ASSIGN_OR_RETURN(Device* const device, OpenDevice(parity, api));
+  Comm* comm = nullptr;
+  const CommOptions options{.init_timeout_ms = 30000, .timeout_ms = kCallMs};
+  RETURN_IF_ERROR(ToStatus(api.open_comm(&options, &comm)));
+  RETURN_IF_ERROR(TrainRank(parity, folder, *device, *comm));
+  api.close_comm(comm);
+  api.close_device(device);
+  return absl::OkStatus();
+}
+
+// The first rank that fails has failed by itself: it interrupts the others.
+absl::Status RunThreads(const ParityJob& parity, const std::string& folder, const BackendApi& api) {
+  const int world = parity.layout.world_size();
+  const auto comms = MakeThreadComms(world, {.comm = {.timeout_ms = kCallMs}});
+  std::mutex mutex;
+  absl::Status first;  // guarded by mutex
+  const auto run = [&](int rank) -> absl::Status {
+    ASSIGN_OR_RETURN(Device* const device, OpenDevice(parity, api));
+    const absl::Status status =
+        TrainRank(parity, folder, *device, *comms[static_cast<size_t>(rank)]);
+    api.close_device(device);
+    return status;
+  };
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      const absl::Status status = run(rank);
+      if (status.ok()) return;
+      {
+        const std::lock_guard lock(mutex);
+        first.Update(status);
+      }
+      for (const auto& comm : comms) comm->Interrupt("another rank has failed");
+    });
+  }
+  threads.clear();  // joins
+  return first;
+}
+
 absl::Status Run(const std::string& folder) {
   ASSIGN_OR_RETURN(const ParityJob parity, ReadParityJob(folder + "/job.json"));
   ASSIGN_OR_RETURN(const BackendApi* const api, LoadBackend(BackendKind::kCpu));
-  Device* device = nullptr;
-  const DeviceOptions device_options{.threads = parity.job.threads_per_worker};
-  RETURN_IF_ERROR(ToStatus(api->open_device(&device_options, &device)));
-  Comm* comm = nullptr;
-  const CommOptions comm_options{.init_timeout_ms = 30000, .timeout_ms = 20000};
-  RETURN_IF_ERROR(ToStatus(api->open_comm(&comm_options, &comm)));
-  if (parity.wrapped || parity.bug != PlantedBug::kNone) {
-    const PlantedBackend planted = Plant(parity, *device, *comm);
-    RETURN_IF_ERROR(Train(parity, folder, *planted.device, *planted.comm));
-  } else if (parity.painted) {
-    RETURN_IF_ERROR(TrainPainted(parity, folder, *device, *comm));
-  } else {
-    RETURN_IF_ERROR(Train(parity, folder, *device, *comm));
-  }
-  api->close_comm(comm);
-  api->close_device(device);
-  return absl::OkStatus();
+  if (parity.ranks == Ranks::kThreads) return RunThreads(parity, folder, *api);
+  return RunProcess(parity, folder, *api);
 }
 
 }  // namespace

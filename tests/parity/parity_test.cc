@@ -1,5 +1,5 @@
-// Any layout computes the same thing: real text, real processes, real messages, and proof that the
-// comparison would notice if it were not so.
+// Proof that the comparison by which any layout is found to compute the same thing
+// (layout_matrix_test) would notice if it were not so.
 #include <string>
 
 #include "gmock/gmock.h"
@@ -11,38 +11,6 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-
-class AnyLayout : public testing::TestWithParam<LayoutCase> {};
-
-TEST_P(AnyLayout, TrainsAsASingleRankDoes) {
-  ExpectTrainsAsASingleRank(EnglishJob(), GetParam().layout);
-}
-
-TEST_P(AnyLayout, TrainsAsASingleRankDoesWithSgdAndNoClipping) {
-  ExpectTrainsAsASingleRank(WithSgdAndNoClipping(EnglishJob()), GetParam().layout);
-}
-
-TEST_P(AnyLayout, TrainsTheSameBitsTwice) {
-  ExpectTheSameBitsTwice(EnglishJob(), GetParam().layout);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Parity, AnyLayout,
-    testing::Values(LayoutCase{"single", {.micro_batch_size = 2}},
-                    LayoutCase{"dp2", {.dp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"tp2", {.tp = 2, .micro_batch_size = 4}},
-                    LayoutCase{
-                        "pp2_gpipe",
-                        {.pp = 2, .pp_schedule = ScheduleKind::kGpipe, .micro_batch_size = 2}},
-                    LayoutCase{"pp2_1f1b", {.pp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"dp2_pp2", {.dp = 2, .pp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"tp2_pp2", {.pp = 2, .tp = 2, .micro_batch_size = 2}},
-                    LayoutCase{"dp2_tp2_pp2", {.dp = 2, .pp = 2, .tp = 2, .micro_batch_size = 1}}),
-    [](const auto& tested) { return NameOf(tested); });
-
-// ---- the comparison bites
 
 class Planted : public testing::TestWithParam<BugCase> {};
 

@@ -96,7 +96,11 @@ std::vector<Layout> Layouts() {
 TEST(SteadyMemory, NothingGrowsAfterTheSecondStepInAnyLayout) {
   for (const JobSpec& job : {EnglishJob(), EnglishLlamaJob(), In(Precision::kBf16, EnglishJob())}) {
     for (const Layout& layout : Layouts()) {
-      EXPECT_THAT(GrowthOf({.job = job, .layout = layout, .counts_allocations = true}), IsEmpty())
+      EXPECT_THAT(GrowthOf({.job = job,
+                            .layout = layout,
+                            .ranks = Ranks::kProcesses,
+                            .counts_allocations = true}),
+                  IsEmpty())
           << WordOf(job.model.family) << " " << LayoutText(layout);
     }
   }
@@ -106,9 +110,11 @@ TEST(SteadyMemory, NothingGrowsWhereAWorkerHasTwoThreads) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     JobSpec job = In(precision, EnglishJob());
     job.threads_per_worker = 2;
-    EXPECT_THAT(
-        GrowthOf({.job = job, .layout = {.micro_batch_size = 4}, .counts_allocations = true}),
-        IsEmpty())
+    EXPECT_THAT(GrowthOf({.job = job,
+                          .layout = {.micro_batch_size = 4},
+                          .ranks = Ranks::kProcesses,
+                          .counts_allocations = true}),
+                IsEmpty())
         << WordOf(precision);
   }
 }
@@ -124,6 +130,7 @@ TEST_P(PlantedInMemory, IsSeen) {
   const JobSpec job = EnglishJob();
   EXPECT_THAT(GrowthOf({.job = job,
                         .layout = {.dp = 2, .micro_batch_size = 2},
+                        .ranks = Ranks::kProcesses,
                         .bug = GetParam().bug,
                         .counts_allocations = true}),
               Contains(HasSubstr(GetParam().seen_in)));

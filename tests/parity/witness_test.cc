@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/parity/expectations.h"
+#include "tests/parity/training.h"
 
 namespace weft {
 namespace {
