@@ -1,4 +1,5 @@
-# weft_library(plan SOURCES ... PUBLIC ... PRIVATE ...): static library weft_plan, alias weft::plan.
+# weft_library(plan SOURCES ... PUBLIC ... PRIVATE ... [ONE_BY_ONE]): static library weft_plan, alias
+# weft::plan.
 # weft_executable(weft SOURCES main.cc PRIVATE ...)
 # weft_test(plan_test LABEL unit SOURCES ... PRIVATE ...): one GoogleTest binary, one ctest entry per
 # TEST. More of it in weft_test itself.
@@ -15,19 +16,56 @@ endif()
 
 # Sources of one target are compiled eight at a time: most of a compilation is reading the headers of
 # gRPC, protobuf and GoogleTest. OFF compiles each source alone, which tells whether it includes what
-# it uses.
+# it uses. CMake's own UNITY_BUILD writes absolute paths, so that a clone elsewhere would find nothing
+# in the compiler cache.
 option(WEFT_UNITY "Compile the sources of a target eight at a time" ON)
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+set(WEFT_SOURCES_AT_A_TIME 8)
 if(WEFT_UNITY)
   # A class of a .cc file that holds one of its anonymous namespace looks like a header's then.
   list(APPEND WEFT_WARNINGS -Wno-subobject-linkage)
 endif()
 
+# weft_batches(OUT NAME source...): files that include the C++ sources, eight each, and the others as
+# they are.
+function(weft_batches out name)
+  set(batches "")
+  set(text "")
+  set(number 0)
+  set(in_batch 0)
+  foreach(source ${ARGN})
+    get_filename_component(path ${source} ABSOLUTE)
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${path})
+    if(NOT WEFT_UNITY OR NOT source MATCHES "[.]cc$" OR path MATCHES "^[.][.]/")
+      list(APPEND batches ${source})
+      continue()
+    endif()
+    string(APPEND text "#include \"${path}\"\n")
+    math(EXPR in_batch "${in_batch} + 1")
+    if(in_batch EQUAL WEFT_SOURCES_AT_A_TIME)
+      weft_write_batch(batches ${name} number text)
+      set(in_batch 0)
+    endif()
+  endforeach()
+  if(in_batch GREATER 0)
+    weft_write_batch(batches ${name} number text)
+  endif()
+  set(${out} ${batches} PARENT_SCOPE)
+endfunction()
+macro(weft_write_batch batches name number text)
+  set(batch ${CMAKE_CURRENT_BINARY_DIR}/${name}_${${number}}.cc)
+  file(CONFIGURE OUTPUT ${batch} CONTENT "${${text}}" @ONLY)
+  list(APPEND ${batches} ${batch})
+  math(EXPR ${number} "${${number}} + 1")
+  set(${text} "")
+endmacro()
+
 function(weft_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "ONE_BY_ONE" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  if(NOT arg_ONE_BY_ONE)
+    weft_batches(arg_SOURCES weft_${name} ${arg_SOURCES})
+  endif()
   add_library(weft_${name} STATIC ${arg_SOURCES})
   add_library(weft::${name} ALIAS weft_${name})
-  set_target_properties(weft_${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(weft_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}>")
   target_link_libraries(weft_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
@@ -35,8 +73,8 @@ endfunction()
 
 function(weft_executable name)
   cmake_parse_arguments(arg "" "" "SOURCES;PRIVATE" ${ARGN})
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
+  weft_batches(sources ${name} ${arg_SOURCES})
+  add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${WEFT_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE})
@@ -119,8 +157,8 @@ endfunction()
 # deploy/test.sh leaves both labels out; `--all` runs them.
 function(weft_test name)
   cmake_parse_arguments(arg "WAITS;ALONE" "LABEL;TIMEOUT;LANE;COST;KERNELS;LONG" "SOURCES;PRIVATE" ${ARGN})
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
+  weft_batches(sources ${name} ${arg_SOURCES})
+  add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   # The tests' own sources are run once and compiled often: a quarter less to compile than at -O3.
   target_compile_options(${name} PRIVATE ${WEFT_WARNINGS} $<$<CONFIG:Release>:-O1>)

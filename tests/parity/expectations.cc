@@ -31,11 +31,11 @@ Curve MustBe(absl::StatusOr<Curve> curve) {
 }
 
 void ExpectTheSameBits(const Curve& first, const Curve& second, int ranks) {
-  ASSERT_EQ(first.loss_hex.size(), 20u);
+  ASSERT_FALSE(first.loss_hex.empty());
   EXPECT_EQ(first.loss_hex, second.loss_hex);
   EXPECT_EQ(first.gradients, second.gradients);
   ASSERT_EQ(static_cast<int>(first.shard_hashes.size()), ranks);
-  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after 20 steps";
+  EXPECT_EQ(first.shard_hashes, second.shard_hashes) << "weights and moments after all steps";
 }
 
 }  // namespace
@@ -84,7 +84,8 @@ void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout) {
                     MustTrain({.job = job, .layout = layout}), layout.world_size());
 }
 
-void ExpectTheSameBitsOverMpi(const JobSpec& job, const Layout& layout) {
+void ExpectTheSameBitsOverMpi(JobSpec job, const Layout& layout) {
+  job.training.steps = 4;  // with each all that goes through MPI has gone through it
   ExpectTheSameBits(MustHave({.job = job, .layout = layout}),
                     MustTrain({.job = job, .layout = layout, .ranks = Ranks::kProcesses}),
                     layout.world_size());

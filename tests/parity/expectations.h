@@ -43,11 +43,11 @@ JobSpec WithSgdAndNoClipping(JobSpec job);
 // The curve of `layout` is that of a single rank, which falls by a nat: flatter ones prove little.
 void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout);
 
-// Losses, gradients, and weights and moments after 20 steps.
+// Losses, gradients, and weights and moments after the last step.
 void ExpectTheSameBitsTwice(const JobSpec& job, const Layout& layout);
 
 // The same, of ranks that are threads and of ranks that are processes under mpirun.
-void ExpectTheSameBitsOverMpi(const JobSpec& job, const Layout& layout);
+void ExpectTheSameBitsOverMpi(JobSpec job, const Layout& layout);
 
 // The comparison sees the bug, naming `seen_in` and, in fp32, the curve; and nothing without it.
 void ExpectSeen(const JobSpec& job, const BugCase& bug);

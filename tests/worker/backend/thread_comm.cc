@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -31,6 +33,8 @@ class Mailboxes {
  public:
   using Route = std::tuple<int, int, int>;  // from, to, tag
 
+  explicit Mailboxes(int world) : changes_(static_cast<size_t>(world)) {}
+
   void Add(const Route& route, const PostPtr& post) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Box& box = boxes_[route];
@@ -46,6 +50,19 @@ class Mailboxes {
     const bool same_size = send.bytes == receive.bytes;
     if (same_size) std::memcpy(receive.to, send.from, static_cast<size_t>(send.bytes));
     other->state = post->state = same_size ? State::kDone : State::kWrongSize;
+    for (const int rank : {std::get<0>(route), std::get<1>(route)}) {
+      Changes& changes = changes_[static_cast<size_t>(rank)];
+      ++changes.count;
+      changes.one_more.notify_all();
+    }
+  }
+
+  // Sleeps until a post of the rank has got done since *seen.
+  void AwaitChange(int rank, int64_t* seen, std::chrono::microseconds most) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    Changes& changes = changes_[static_cast<size_t>(rank)];
+    changes.one_more.wait_for(lock, most, [&] { return changes.count != *seen; });
+    *seen = changes.count;
   }
 
   void Remove(const Route& route, const PostPtr& post) {
@@ -60,8 +77,13 @@ class Mailboxes {
     std::deque<PostPtr> sends;
     std::deque<PostPtr> receives;
   };
-  std::mutex mutex_;  // guards boxes_ and, until both sides are done, the bytes
+  struct Changes {
+    int64_t count = 0;  // of posts that got done
+    std::condition_variable one_more;
+  };
+  std::mutex mutex_;  // guards all below and, until both sides are done, the bytes
   std::map<Route, Box> boxes_;
+  std::vector<Changes> changes_;  // by rank
 };
 
 class ThreadTransport final : public Transport {
@@ -103,6 +125,10 @@ class ThreadTransport final : public Transport {
     mailboxes_->Remove(route, post);
     started_.erase(request);
   }
+  bool AwaitChange(int64_t* seen, std::chrono::microseconds most) override {
+    mailboxes_->AwaitChange(rank_, seen, most);
+    return true;
+  }
 
  private:
   BackendStatus Start(const Mailboxes::Route& route, const PostPtr& post, int* request) {
@@ -123,7 +149,7 @@ class ThreadTransport final : public Transport {
 }  // namespace
 
 std::vector<std::unique_ptr<Comm>> MakeThreadComms(int world, const ThreadCommOptions& options) {
-  const auto mailboxes = std::make_shared<Mailboxes>();
+  const auto mailboxes = std::make_shared<Mailboxes>(world);
   std::vector<std::unique_ptr<Comm>> comms;
   comms.reserve(static_cast<size_t>(world));
   for (int rank = 0; rank < world; ++rank) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/backend/cpu/comm/shared_transport.h"
 #include "worker/backend/cpu/comm/started_calls.h"
 #include "worker/backend/cpu/kernels/element.h"
 #include "worker/backend/failure.h"
@@ -113,6 +114,9 @@ void Combine(ReduceOp op, const std::vector<const T*>& contributions, T* out, in
   }
 }
 
+// An interruption and a deadline are looked at so often, at least.
+constexpr std::chrono::microseconds kAskAgainAfter{1000};
+
 // Yields at first: whoever is waited for may need this processor. Then naps, so that waiting for
 // a long time costs no processor that computing ranks could use. A patient wait only naps: beside
 // a thread that computes, who yields comes back late, who sleeps is woken in time.
@@ -125,36 +129,6 @@ void Pause(int64_t round, bool patient) {
   const timespec nap = {0, round < 2 * kYields ? 10'000 : 50'000};
   nanosleep(&nap, nullptr);
 }
-
-// SharedTransport lets two threads use a transport in turns.
-class SharedTransport final : public Transport {
- public:
-  explicit SharedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int world_size() const override { return inner_->world_size(); }
-  int64_t max_message_bytes() const override { return inner_->max_message_bytes(); }
-  BackendStatus Send(int peer, int tag, const void* data, int64_t bytes, int* request) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return inner_->Send(peer, tag, data, bytes, request);
-  }
-  BackendStatus Receive(int peer, int tag, void* data, int64_t bytes, int* request) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return inner_->Receive(peer, tag, data, bytes, request);
-  }
-  BackendStatus Test(int request, bool* done) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return inner_->Test(request, done);
-  }
-  void Cancel(int request) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    inner_->Cancel(request);
-  }
-
- private:
-  const std::unique_ptr<Transport> inner_;
-  std::mutex mutex_;  // guards what inner_ does
-};
 
 // Marks are those of the thread that a Collectives belongs to, and of its lane's.
 struct Marks {
@@ -526,7 +500,7 @@ class Collectives final : public Comm {
       if (interrupted_) return Break(Interruption(call.name));
       if (Clock::now() > call.deadline) return Break(Timeout(call));
       marks_.own.Raise(silent);
-      Pause(round, patient_);
+      if (!transport_->AwaitChange(&seen_change_, kAskAgainAfter)) Pause(round, patient_);
     }
     pending_.clear();
     return {};
@@ -575,6 +549,7 @@ class Collectives final : public Comm {
   std::vector<Group> groups_;     // by round of NewGroup
   std::vector<double> scratch_;   // what the others contribute to this rank's slice
   std::vector<Pending> pending_;  // of the current call
+  int64_t seen_change_ = 0;       // of the transport
   int64_t calls_ = 0;
   BackendStatus broken_;
 

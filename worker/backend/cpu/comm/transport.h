@@ -5,6 +5,7 @@
 // MPI is one transport (mpi_transport.h); the tests have another, in which ranks are threads.
 // Used by one thread per rank at a time.
 #pragma once
+#include <chrono>
 #include <cstdint>
 
 #include "worker/backend/device.h"
@@ -28,6 +29,14 @@ class Transport {
   virtual BackendStatus Test(int request, bool* done) = 0;
   // After a failure: gives the transfer up. The peer is not told.
   virtual void Cancel(int request) = 0;
+
+  // Sleeps until a transfer of this rank may have got done since *seen was written, at most `most`,
+  // and writes *seen, which is 0 at first. False, at once, where the transport cannot tell: then it
+  // is asked again and again.
+  virtual bool AwaitChange(int64_t* seen, std::chrono::microseconds most) {
+    static_cast<void>(seen), static_cast<void>(most);
+    return false;
+  }
 };
 
 }  // namespace weft
