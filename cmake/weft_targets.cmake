@@ -75,8 +75,9 @@ if(WEFT_BLAS_KERNELS STREQUAL "-")
 endif()
 list(REMOVE_ITEM WEFT_BLAS_KERNEL_SETS "${WEFT_BLAS_KERNELS}")
 
-function(weft_test name)
-  cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS;KERNELS" "SOURCES;PRIVATE" ${ARGN})
+# The binary of tests. Its entries in ctest are weft_test()'s, or weft_suite_test()'s.
+function(weft_test_binary name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -85,6 +86,11 @@ function(weft_test name)
   target_compile_definitions(${name} PRIVATE
     WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE} GTest::gmock GTest::gtest_main)
+endfunction()
+
+# Sets `out` to the properties that each entry of a test has.
+function(weft_test_properties out)
+  cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS" "" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 240)  # many times what any takes alone: machines are busy, or slow
   endif()
@@ -101,17 +107,36 @@ function(weft_test name)
   if(arg_RUN_SERIAL)
     list(APPEND properties RUN_SERIAL TRUE)
   endif()
-  if(arg_KERNELS)
-    foreach(kernels ${WEFT_BLAS_KERNEL_SETS})
-      add_test(NAME ${name}.under.${kernels} COMMAND ${name} --gtest_filter=${arg_KERNELS})
-      set_tests_properties(${name}.under.${kernels} PROPERTIES ${properties}
-        ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${kernels}")
-    endforeach()
-  endif()
   if(WEFT_BLAS_KERNELS)
     list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
   else()
     list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=unset:")
   endif()
+  set(${out} ${properties} PARENT_SCOPE)
+endfunction()
+
+# The tests of the filter once more under each other set of OpenBLAS's kernels.
+function(weft_kernel_tests name filter properties)
+  foreach(kernels ${WEFT_BLAS_KERNEL_SETS})
+    add_test(NAME ${name}.under.${kernels} COMMAND ${name} --gtest_filter=${filter})
+    set_tests_properties(${name}.under.${kernels} PROPERTIES ${properties}
+      ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${kernels}")  # the last one counts
+  endforeach()
+endfunction()
+
+function(weft_test name)
+  cmake_parse_arguments(arg "RUN_SERIAL" "LABEL;TIMEOUT;PROCESSORS;KERNELS" "SOURCES;PRIVATE" ${ARGN})
+  weft_test_binary(${name} SOURCES ${arg_SOURCES} PRIVATE ${arg_PRIVATE})
+  set(serial)
+  if(arg_RUN_SERIAL)
+    set(serial RUN_SERIAL)
+  endif()
+  weft_test_properties(properties LABEL ${arg_LABEL} TIMEOUT ${arg_TIMEOUT}
+    PROCESSORS ${arg_PROCESSORS} ${serial})
+  if(arg_KERNELS)
+    weft_kernel_tests(${name} "${arg_KERNELS}" "${properties}")
+  endif()
   gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES ${properties} DISCOVERY_TIMEOUT 60)
 endfunction()
+
+include(weft_suites)

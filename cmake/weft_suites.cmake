@@ -1,0 +1,44 @@
+# weft_suite_test(hosts_test LABEL hosts LANE hosts SOURCES ... PRIVATE ... SUITES HostsRun:90 Offers:30
+#                 [BY_HAND suites] [KERNELS filter])
+# One GoogleTest binary, one ctest entry per suite of it, "hosts_test.HostsRun": its tests are run by
+# one process, one after the other, and share what is dear to make, as a bed or a curve. Beside each
+# suite stand the seconds that it takes alone on two cores; its time limit follows from them.
+# Entries of a lane never run beside each other, those of different lanes do: they wait for most of
+# their time. The longest lane begins first. "hosts_test.suites" fails where the binary has a suite
+# that is not named, or none of a name; suites that are run BY_HAND have no entry.
+function(weft_suite_test name)
+  cmake_parse_arguments(arg "" "LABEL;LANE;KERNELS" "SOURCES;PRIVATE;SUITES;BY_HAND" ${ARGN})
+  weft_test_binary(${name} SOURCES ${arg_SOURCES} PRIVATE ${arg_PRIVATE})
+  set(lane_seconds 0)
+  set(names ${arg_BY_HAND})
+  foreach(suite ${arg_SUITES})
+    string(REGEX MATCH "^([^:]+):([0-9]+)$" matched "${suite}")
+    if(NOT matched)
+      message(FATAL_ERROR "${name}: ${suite} is no suite and its seconds; write HostsRun:90")
+    endif()
+    list(APPEND names ${CMAKE_MATCH_1})
+    math(EXPR lane_seconds "${lane_seconds} + ${CMAKE_MATCH_2}")
+  endforeach()
+  foreach(suite ${arg_SUITES})
+    string(REGEX MATCH "^([^:]+):([0-9]+)$" matched "${suite}")
+    set(entry ${name}.${CMAKE_MATCH_1})
+    # Six busy processes on two cores slow a suite four times where all of it is computing.
+    math(EXPR timeout "${CMAKE_MATCH_2} * 5 + 240")
+    weft_test_properties(properties LABEL ${arg_LABEL} TIMEOUT ${timeout})
+    add_test(NAME ${entry} COMMAND ${name} --gtest_filter=${CMAKE_MATCH_1}.*)
+    # A test that is skipped marks the entry as skipped, if none of the others has failed: then the
+    # list of the skipped ones is the last that GoogleTest says.
+    set_tests_properties(${entry} PROPERTIES ${properties} RESOURCE_LOCK ${arg_LANE}
+      COST ${lane_seconds}
+      SKIP_REGULAR_EXPRESSION "tests?, listed below:\n(\\[  SKIPPED \\] [^\n]*\n?)+$")
+  endforeach()
+  if(arg_KERNELS)
+    weft_test_properties(properties LABEL ${arg_LABEL})
+    list(APPEND properties RESOURCE_LOCK ${arg_LANE})
+    weft_kernel_tests(${name} "${arg_KERNELS}" "${properties}")
+  endif()
+  add_test(NAME ${name}.suites COMMAND ${CMAKE_COMMAND} -D "BINARY=$<TARGET_FILE:${name}>"
+    -D "SUITES=${names}" -P ${PROJECT_SOURCE_DIR}/cmake/check_suites.cmake)
+  weft_test_properties(properties LABEL ${arg_LABEL})
+  set_tests_properties(${name}.suites PROPERTIES ${properties})
+endfunction()
