@@ -20,6 +20,9 @@ endif()
 # in the compiler cache.
 option(WEFT_UNITY "Compile the sources of a target eight at a time" ON)
 set(WEFT_SOURCES_AT_A_TIME 8)
+if(NOT WEFT_UNITY)
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+endif()
 if(WEFT_UNITY)
   # A class of a .cc file that holds one of its anonymous namespace looks like a header's then.
   list(APPEND WEFT_WARNINGS -Wno-subobject-linkage)
@@ -59,6 +62,19 @@ macro(weft_write_batch batches name number text)
   set(${text} "")
 endmacro()
 
+# Folders of code that waits: for disks, networks, processes and people. Release compiles it with -O1
+# instead of -O3, which takes a third less time and which bench's fault_bench, join_bench and
+# control_bench do not see. The tests' own sources are run once and compiled often.
+set(WEFT_COLD_FOLDERS coordinator launcher process proto tests)
+function(weft_optimise target)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  foreach(cold ${WEFT_COLD_FOLDERS})
+    if("${folder}/" MATCHES "^${cold}/")
+      target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
+  endforeach()
+endfunction()
+
 function(weft_library name)
   cmake_parse_arguments(arg "ONE_BY_ONE" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   if(NOT arg_ONE_BY_ONE)
@@ -66,6 +82,7 @@ function(weft_library name)
   endif()
   add_library(weft_${name} STATIC ${arg_SOURCES})
   add_library(weft::${name} ALIAS weft_${name})
+  weft_optimise(weft_${name})
   target_include_directories(weft_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(weft_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}>")
   target_link_libraries(weft_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
@@ -75,6 +92,7 @@ function(weft_executable name)
   cmake_parse_arguments(arg "" "" "SOURCES;PRIVATE" ${ARGN})
   weft_batches(sources ${name} ${arg_SOURCES})
   add_executable(${name} ${sources})
+  weft_optimise(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${WEFT_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_PRIVATE})
@@ -124,6 +142,9 @@ set(WEFT_HALVES_OF_A_WAITING_TEST 1)
 #   COST     about what it takes, where that is long: the longest begin first
 function(weft_test_properties out)
   cmake_parse_arguments(arg "WAITS;ALONE" "LABEL;TIMEOUT;LANE;COST" "" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tests know nothing of ${arg_UNPARSED_ARGUMENTS}")
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 240)  # many times what any takes alone: machines are busy, or slow
   endif()
@@ -134,9 +155,14 @@ function(weft_test_properties out)
   if(arg_WAITS)
     set(halves ${WEFT_HALVES_OF_A_WAITING_TEST})
   endif()
-  # Never the state folder of whoever runs the tests.
+  # Never the state folder of whoever runs the tests. OpenBLAS's kernels also where a test links the CPU
+  # backend, instead of loading it; a property of its own, as gtest_discover_tests cuts lists.
   set(properties LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${halves}
-    ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state")
+    ENVIRONMENT "XDG_STATE_HOME=${PROJECT_BINARY_DIR}/state"
+    ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=unset:")
+  if(WEFT_BLAS_KERNELS)
+    list(APPEND properties ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
+  endif()
   if(arg_LANE)
     list(APPEND properties RESOURCE_LOCK ${arg_LANE})
   endif()
@@ -149,55 +175,70 @@ function(weft_test_properties out)
   set(${out} ${properties} PARENT_SCOPE)
 endfunction()
 
-# weft_test(NAME LABEL unit SOURCES ... PRIVATE ... [KERNELS filter] [LONG filter] [properties]): one
-# GoogleTest binary, one ctest entry per TEST, with weft_test_properties.
-#   KERNELS  tests that promise something of bits: run once more under each other set of OpenBLAS's
-#            kernels, as "<name>.under.<kernels>", label `kernels`
-#   LONG     tests that are no part of the gate: label `long`
-# deploy/test.sh leaves both labels out; `--all` runs them.
-function(weft_test name)
-  cmake_parse_arguments(arg "WAITS;ALONE" "LABEL;TIMEOUT;LANE;COST;KERNELS;LONG" "SOURCES;PRIVATE" ${ARGN})
+# How sources of tests are compiled. All with the same flags, -fPIC and -pthread too where one would do
+# without: what most of them include first is then read once for all (tests/CMakeLists.txt).
+function(weft_compile_as_test target)
+  weft_optimise(${target})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE ${WEFT_WARNINGS} -fPIC -pthread)
+  target_link_libraries(${target} PRIVATE weft::places GTest::gmock)
+  target_precompile_headers(${target} REUSE_FROM weft_places)
+endfunction()
+
+# weft_test_objects(operation_tests SOURCES ... PRIVATE ...): sources of tests that several binaries run,
+# compiled once. A weft_test has them by weft::operation_tests among its PRIVATE.
+function(weft_test_objects name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PRIVATE" ${ARGN})
+  weft_batches(sources weft_${name} ${arg_SOURCES})
+  add_library(weft_${name} OBJECT ${sources})
+  add_library(weft::${name} ALIAS weft_${name})
+  weft_compile_as_test(weft_${name})
+  target_link_libraries(weft_${name} PRIVATE ${arg_PRIVATE})
+endfunction()
+
+# The binary of tests. Its entries in ctest are weft_test()'s, or weft_suite_test()'s.
+function(weft_test_binary name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PRIVATE" ${ARGN})
   weft_batches(sources ${name} ${arg_SOURCES})
   add_executable(${name} ${sources})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  # The tests' own sources are run once and compiled often: a quarter less to compile than at -O3.
-  target_compile_options(${name} PRIVATE ${WEFT_WARNINGS} $<$<CONFIG:Release>:-O1>)
+  weft_compile_as_test(${name})
   target_compile_definitions(${name} PRIVATE
     WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  target_link_libraries(${name} PRIVATE ${arg_PRIVATE} GTest::gmock GTest::gtest_main)
-  set(given "")
-  foreach(flag WAITS ALONE)
-    if(arg_${flag})
-      list(APPEND given ${flag})
-    endif()
+  target_link_libraries(${name} PRIVATE ${arg_PRIVATE} GTest::gtest_main)
+endfunction()
+
+# weft_kernel_tests(NAME filter properties): the tests of the filter once more under each other set of
+# OpenBLAS's kernels, as "NAME.under.<kernels>", label `kernels`.
+function(weft_kernel_tests name filter properties)
+  foreach(kernels ${WEFT_BLAS_KERNEL_SETS})
+    add_test(NAME ${name}.under.${kernels} COMMAND ${name} --gtest_filter=${filter})
+    set_tests_properties(${name}.under.${kernels} PROPERTIES ${properties} LABELS kernels
+      ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${kernels}")  # the last one counts
   endforeach()
-  foreach(value TIMEOUT LANE COST)
-    if(arg_${value})
-      list(APPEND given ${value} ${arg_${value}})
-    endif()
-  endforeach()
+endfunction()
+
+# weft_test(NAME LABEL unit SOURCES ... PRIVATE ... [KERNELS filter] [LONG filter] [properties]): one
+# GoogleTest binary, one ctest entry per TEST, with weft_test_properties.
+#   KERNELS  tests that promise something of bits: weft_kernel_tests
+#   LONG     tests that are no part of the gate: label `long`
+# deploy/test.sh leaves the labels `kernels` and `long` out; `--all` runs them.
+function(weft_test name)
+  cmake_parse_arguments(arg "" "LABEL;KERNELS;LONG" "SOURCES;PRIVATE" ${ARGN})
+  # The properties stand before SOURCES or among the flags: whatever is not one of the above.
+  weft_test_binary(${name} SOURCES ${arg_SOURCES} PRIVATE ${arg_PRIVATE})
+  weft_test_properties(properties LABEL ${arg_LABEL} ${arg_UNPARSED_ARGUMENTS})
   if(arg_KERNELS)
-    weft_test_properties(properties LABEL kernels ${given})
-    foreach(kernels ${WEFT_BLAS_KERNEL_SETS})
-      add_test(NAME ${name}.under.${kernels} COMMAND ${name} --gtest_filter=${arg_KERNELS})
-      set_tests_properties(${name}.under.${kernels} PROPERTIES ${properties}
-        ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${kernels}")
-    endforeach()
-  endif()
-  # OpenBLAS's kernels also where a test links the CPU backend, instead of loading it; a property of
-  # its own, as gtest_discover_tests cuts lists.
-  set(kernels ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=unset:")
-  if(WEFT_BLAS_KERNELS)
-    set(kernels ENVIRONMENT_MODIFICATION "OPENBLAS_CORETYPE=set:${WEFT_BLAS_KERNELS}")
+    weft_kernel_tests(${name} "${arg_KERNELS}" "${properties}")
   endif()
   set(of_the_gate "")
   if(arg_LONG)
-    weft_test_properties(properties LABEL long ${given})
+    weft_test_properties(long LABEL long ${arg_UNPARSED_ARGUMENTS})
     gtest_discover_tests(${name} NO_PRETTY_VALUES TEST_FILTER "${arg_LONG}" TEST_LIST ${name}_long
-      PROPERTIES ${properties} ${kernels} DISCOVERY_TIMEOUT 60)
+      PROPERTIES ${long} DISCOVERY_TIMEOUT 60)
     set(of_the_gate TEST_FILTER "-${arg_LONG}")
   endif()
-  weft_test_properties(properties LABEL ${arg_LABEL} ${given})
-  gtest_discover_tests(${name} NO_PRETTY_VALUES ${of_the_gate} PROPERTIES ${properties} ${kernels}
+  gtest_discover_tests(${name} NO_PRETTY_VALUES ${of_the_gate} PROPERTIES ${properties}
     DISCOVERY_TIMEOUT 60)
 endfunction()
+
+include(weft_suites)

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/verify.h"
+#include "tests/end_to_end/lacking.h"
 
 namespace weft {
 namespace {
@@ -30,13 +31,13 @@ bool HasDiskOfItsOwn() {
 }  // namespace
 
 void HostsChaos::SetUp() {
-  const std::string missing = HostBed::Missing();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+  END_FOR_WANT_OF(HostBed::Missing());
   ASSERT_TRUE(HasDiskOfItsOwn());
   HostsRun::SetUp();
 }
 
 void HostsChaos::TearDown() {
+  if (bed_ == nullptr) return;
   EmptyDisk();
   HostsRun::TearDown();
 }
@@ -182,9 +183,10 @@ void HostsChaos::EmptyDisk() {
   std::filesystem::remove(kFiller, error);
 }
 
-std::map<int64_t, std::string> HostsChaos::CurveOfAtLeast(int64_t steps) {
-  if (static_cast<int64_t>(curve_.size()) < steps) curve_ = CurveOfOneHost(steps);
-  return curve_;
+const std::map<int64_t, std::string>& HostsChaos::CurveOfAtLeast(int64_t steps) {
+  static auto* const curve = new std::map<int64_t, std::string>;
+  if (static_cast<int64_t>(curve->size()) < steps) *curve = CurveOfOneHost(steps);
+  return *curve;
 }
 
 }  // namespace weft

@@ -54,13 +54,11 @@ class HostsChaos : public HostsRun {
   void EmptyDisk();
 
   // The last curve of one host, as long as any that was asked for.
-  std::map<int64_t, std::string> CurveOfAtLeast(int64_t steps);
+  const std::map<int64_t, std::string>& CurveOfAtLeast(int64_t steps);
 
  private:
   std::string WrongCulprit(const Expected& expected, int64_t generation) const;
   std::string WrongRanks();
-
-  std::map<int64_t, std::string> curve_;
 };
 
 }  // namespace weft

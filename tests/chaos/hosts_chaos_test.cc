@@ -2,12 +2,12 @@
 // stopped, links cut, the disk fills, files cannot be written, descriptors run out, clocks jump.
 // After each fault the run goes on by itself, whoever is to blame is named, and nobody else; at the
 // end losses are those of one host, bit for bit, every checkpoint verifies, and nothing is left
-// anywhere. WEFT_CHAOS=n injects n faults by hand, WEFT_CHAOS_SEED repeats those of another run,
-// WEFT_CHAOS_ONLY=words takes the faults alone whose name holds them.
+// anywhere. The gate injects each fault once that no other test does; WEFT_CHAOS=n injects any n by
+// hand, WEFT_CHAOS_SEED=random draws others than those of the fixed seed, a number repeats those of
+// another run, WEFT_CHAOS_ONLY=words takes the faults alone whose name holds them.
 #include "tests/chaos/hosts_chaos.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -16,8 +16,11 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "process/failpoint.h"
 #include "tests/chaos/damage.h"
 #include "tests/chaos/tally.h"
@@ -25,8 +28,8 @@
 namespace weft {
 namespace {
 
-constexpr double kCiSeconds = 50;
-constexpr double kCiFailpointSeconds = 20;
+constexpr unsigned kSeed = 1;
+constexpr int kGateFailpoints = 3;  // chaos_test strikes others on one host
 constexpr int kFaultsPerRun = 8;
 constexpr int kMaxStarts = 6;
 constexpr double kLastsS = 2;  // a fault that ends by itself
@@ -38,20 +41,22 @@ constexpr char kAgents[] = "^/[^ ]*/weft agent";
 constexpr char kWeftd[] = "^/[^ ]*/weftd ";
 constexpr char kFaketimeLibrary[] = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
-// Libraries that the programs of a run are started with; some faults need one.
-enum class With { kAny, kFaultyDisk, kFaketime };
+// Libraries that the programs of a run are started with; some faults need one. The gate's run has
+// both.
+enum class With { kAny, kFaultyDisk, kFaketime, kBoth };
 constexpr With kRuns[] = {With::kAny, With::kFaultyDisk, With::kFaketime};
+
+struct HostsFault {
+  const char* name;
+  With with;
+  std::function<Expected(unsigned draw)> inject;
+  bool in_gate = false;  // no other test of the gate does it
+};
 
 class Chaos : public HostsChaos {
  protected:
-  struct Fault {
-    const char* name;
-    With with;
-    std::function<Expected(unsigned draw)> inject;
-  };
-
-  std::vector<Fault> Faults() {
-    std::vector<Fault> faults = Deaths();
+  std::vector<HostsFault> Faults() {
+    std::vector<HostsFault> faults = Deaths();
     for (auto& part : {Stops(), Files()}) faults.insert(faults.end(), part.begin(), part.end());
     return faults;
   }
@@ -71,7 +76,7 @@ class Chaos : public HostsChaos {
             .said = said};
   }
 
-  std::vector<Fault> Deaths() {
+  std::vector<HostsFault> Deaths() {
     return {
         {"kill -9 of a rank", With::kAny,
          [this](unsigned draw) {
@@ -127,7 +132,7 @@ class Chaos : public HostsChaos {
     return {};
   }
 
-  std::vector<Fault> Stops() {
+  std::vector<HostsFault> Stops() {
     return {
         {"SIGSTOP of a rank", With::kAny,
          [this](unsigned draw) {
@@ -139,7 +144,8 @@ class Chaos : public HostsChaos {
                            .rank = victim.rank,
                            .said = " hangs in ",
                            .or_said = "nothing heard for"};
-         }},
+         },
+         true},
         {"SIGSTOP of an agent for 7 s", With::kAny,
          [this](unsigned draw) {
            Expected expected = StopFor(AnyHost(draw), kAgents, draw, kLeaseS + 3);
@@ -151,7 +157,8 @@ class Chaos : public HostsChaos {
            Expected expected = StopFor(1, kWeftd, draw, 1.5);
            expected.goes_on = true;
            return expected;
-         }},
+         },
+         true},
         {"a link cut for 7 s", With::kAny,
          [this](unsigned draw) {
            const int host = OtherHost(draw);
@@ -166,11 +173,12 @@ class Chaos : public HostsChaos {
            Expected expected = CutFor(AnyHost(draw), 0.5);
            expected.goes_on = true;
            return expected;
-         }},
+         },
+         true},
         {"the clock of host 1 an hour ahead", With::kFaketime,
-         [this](unsigned) { return MoveClock("+3600"); }},
+         [this](unsigned) { return MoveClock("+3600"); }, true},
         {"the clock of host 1 an hour back", With::kFaketime,
-         [this](unsigned) { return MoveClock("-3600"); }},
+         [this](unsigned) { return MoveClock("-3600"); }, true},
     };
   }
 
@@ -209,7 +217,7 @@ class Chaos : public HostsChaos {
     return {.struck = std::filesystem::remove(faulty() + ".struck"), .goes_on = true};
   }
 
-  std::vector<Fault> Files() {
+  std::vector<HostsFault> Files() {
     return {
         {"the disk is full for 2 s", With::kAny,
          [this](unsigned) {
@@ -219,7 +227,7 @@ class Chaos : public HostsChaos {
            return Expected{.goes_on = true};
          }},
         {"no descriptors for weftd", With::kAny,
-         [this](unsigned draw) { return ExhaustDescriptors(1, kWeftd, draw); }},
+         [this](unsigned draw) { return ExhaustDescriptors(1, kWeftd, draw); }, true},
         {"no descriptors for an agent", With::kAny,
          [this](unsigned draw) { return ExhaustDescriptors(AnyHost(draw), kAgents, draw); }},
         {"no descriptors for a rank", With::kAny,
@@ -229,17 +237,18 @@ class Chaos : public HostsChaos {
         {"EIO from write in the ranks of a host", With::kFaultyDisk,
          [this](unsigned draw) { return Fail(AnyHost(draw), "weft-worker", "write", EIO, 50); }},
         {"ENOSPC from rename in the ranks of host 1, which commit", With::kFaultyDisk,
-         [this](unsigned) { return Fail(1, "weft-worker", "rename", ENOSPC, 100); }},
+         [this](unsigned) { return Fail(1, "weft-worker", "rename", ENOSPC, 100); }, true},
         {"short writes in the ranks of a host", With::kFaultyDisk,
-         [this](unsigned draw) { return Fail(AnyHost(draw), "weft-worker", "write", 0, 50); }},
+         [this](unsigned draw) { return Fail(AnyHost(draw), "weft-worker", "write", 0, 50); },
+         true},
         {"EIO from writes of the journal", With::kFaultyDisk,
-         [this](unsigned) { return Fail(1, "weftd", "pwrite", EIO, 50); }},
+         [this](unsigned) { return Fail(1, "weftd", "pwrite", EIO, 50); }, true},
         {"EIO from the journal's fsync", With::kFaultyDisk,
          [this](unsigned) { return Fail(1, "weftd", "fdatasync", EIO, 50); }},
         {"short writes of the journal", With::kFaultyDisk,
          [this](unsigned) { return Fail(1, "weftd", "pwrite", 0, 50); }},
         {"EIO from write in weft and its agent on host 1", With::kFaultyDisk,
-         [this](unsigned) { return Fail(1, "weft", "write", EIO, 50); }},
+         [this](unsigned) { return Fail(1, "weft", "write", EIO, 50); }, true},
     };
   }
 
@@ -247,55 +256,82 @@ class Chaos : public HostsChaos {
   // A run that is there for as many faults as wanted.
   void Begin(With with) {
     std::string cluster = OnThreeHosts();
-    std::vector<std::string> variables;
-    if (with == With::kFaultyDisk) {
+    std::vector<std::string> variables, libraries;
+    if (with == With::kFaultyDisk || with == With::kBoth) {
       absl::StrAppend(&cluster, ", env: {LD_PRELOAD: ", WEFT_FAULTY_DISK,
                       ", FAULTY_DISK: ", faulty(), "}");
-      variables = {"LD_PRELOAD=" WEFT_FAULTY_DISK, "FAULTY_DISK=" + faulty()};
+      libraries.push_back(WEFT_FAULTY_DISK);
+      variables.push_back("FAULTY_DISK=" + faulty());
     }
-    if (with == With::kFaketime) {
+    if (with == With::kFaketime || with == With::kBoth) {
       std::ofstream(clock()) << "+0\n";
-      variables = {absl::StrCat("LD_PRELOAD=", kFaketimeLibrary),
-                   absl::StrCat("FAKETIME_TIMESTAMP_FILE=", clock()), "FAKETIME_NO_CACHE=1",
-                   "FAKETIME_DONT_FAKE_MONOTONIC=1"};
+      libraries.push_back(kFaketimeLibrary);
+      variables.insert(variables.end(), {absl::StrCat("FAKETIME_TIMESTAMP_FILE=", clock()),
+                                         "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"});
+    }
+    if (!libraries.empty()) {
+      variables.push_back(absl::StrCat("LD_PRELOAD=", absl::StrJoin(libraries, ":")));
     }
     std::filesystem::remove_all(folder());
-    StartChaos(WriteJob(kFixed, cluster,
-                        absl::StrCat("fault_tolerance: {heartbeat_timeout_seconds: ", kLeaseS,
-                                     ", steady_seconds: 1, max_restarts: 1000}\n"),
-                        1000000),
-               variables);
+    StartChaos(
+        WriteJob(kFixed, cluster,
+                 absl::StrCat("fault_tolerance: {heartbeat_timeout_seconds: ", kLeaseS,
+                              ", steady_seconds: 1, max_restarts: 1000, preflight: false}\n"),
+                 1000000),
+        variables);
     ASSERT_TRUE(WaitForStep(kStepsBetween)) << Words();
   }
 };
 
-TEST_F(Chaos, OnThreeHostsLeavesTheSameLossesAndNamesTheCulprit) {
-  const int wanted = NumberFromEnvironment("WEFT_CHAOS", 0);  // 0: as many as there is time for
-  const int seed = NumberFromEnvironment("WEFT_CHAOS_SEED", getpid() & 0xffff);
-  const char* const only = getenv("WEFT_CHAOS_ONLY");
-  std::printf("WEFT_CHAOS_SEED=%d\n", seed);
-  std::mt19937 random(static_cast<unsigned>(seed));
-  std::vector<Fault> faults;
-  for (Fault& fault : Faults()) {
-    const bool is_asked =
-        only == nullptr || std::string(fault.name).find(only) != std::string::npos;
-    if (is_asked) faults.push_back(std::move(fault));
+// Numbers in Faults() of what is done to one run after the other.
+using Schedule = std::vector<std::pair<With, std::vector<size_t>>>;
+
+Schedule OfTheGate(const std::vector<HostsFault>& faults) {
+  std::vector<size_t> once;
+  for (size_t i = 0; i < faults.size(); ++i) {
+    if (faults[i].in_gate) once.push_back(i);
   }
-  ASSERT_FALSE(faults.empty()) << "no fault is named so: " << only;
-  Tally tally;
-  const double end_s = NowSeconds() + kCiSeconds;
-  const auto has_more = [&](int done) { return wanted > 0 ? done < wanted : NowSeconds() < end_s; };
-  int done = 0;
-  for (size_t run = 0; has_more(done); ++run) {
-    const With with = kRuns[run % std::size(kRuns)];
-    std::vector<Fault> of_run;
-    for (const Fault& fault : faults) {
-      if (fault.with == With::kAny || fault.with == with) of_run.push_back(fault);
+  return {{With::kBoth, once}};
+}
+
+// Any `wanted` of the faults whose name holds the words.
+Schedule Drawn(const std::vector<HostsFault>& faults, int wanted, std::mt19937& random) {
+  const char* const only = getenv("WEFT_CHAOS_ONLY");
+  Schedule schedule;
+  int in_vain = 0;  // runs in a row that no fault is for
+  for (int run = 0; wanted > 0 && in_vain < static_cast<int>(std::size(kRuns)); ++run) {
+    const With with = kRuns[static_cast<size_t>(run) % std::size(kRuns)];
+    std::vector<size_t> fitting;
+    for (size_t i = 0; i < faults.size(); ++i) {
+      const bool is_asked =
+          only == nullptr || std::string(faults[i].name).find(only) != std::string::npos;
+      if (is_asked && (faults[i].with == With::kAny || faults[i].with == with)) {
+        fitting.push_back(i);
+      }
     }
-    if (of_run.empty()) continue;
+    in_vain = fitting.empty() ? in_vain + 1 : 0;
+    if (fitting.empty()) continue;
+    std::vector<size_t> of_run;
+    for (int i = 0; i < kFaultsPerRun && wanted > 0; ++i, --wanted) {
+      of_run.push_back(fitting[random() % fitting.size()]);
+    }
+    schedule.emplace_back(with, of_run);
+  }
+  return schedule;
+}
+
+TEST_F(Chaos, OnThreeHostsLeavesTheSameLossesAndNamesTheCulprit) {
+  const int wanted = NumberFromEnvironment("WEFT_CHAOS", 0);  // 0: the gate's
+  const unsigned seed = SeedFromEnvironment("WEFT_CHAOS_SEED", kSeed);
+  std::mt19937 random(seed);
+  const std::vector<HostsFault> faults = Faults();
+  const Schedule schedule = wanted > 0 ? Drawn(faults, wanted, random) : OfTheGate(faults);
+  ASSERT_FALSE(schedule.empty()) << "no fault is named so";
+  Tally tally;
+  for (const auto& [with, of_run] : schedule) {
     ASSERT_NO_FATAL_FAILURE(Begin(with));
-    for (int i = 0; i < kFaultsPerRun && has_more(done); ++i, ++done) {
-      const Fault& fault = of_run[random() % of_run.size()];
+    for (const size_t number : of_run) {
+      const HostsFault& fault = faults[number];
       const auto draw = static_cast<unsigned>(random() & 0xffffff);
       const int64_t generation = LastGeneration(), step = Steps().back().step;
       const double begun_s = NowSeconds();
@@ -303,7 +339,7 @@ TEST_F(Chaos, OnThreeHostsLeavesTheSameLossesAndNamesTheCulprit) {
       if (!expected.struck) expected = {.struck = false, .goes_on = true};
       const std::string wrong = WrongAfter(expected, generation, step);
       tally.Add(fault.name, wrong, {.struck = expected.struck, .seconds = NowSeconds() - begun_s});
-      EXPECT_EQ(wrong, "") << fault.name << ", fault " << done << " of seed " << seed;
+      EXPECT_EQ(wrong, "") << fault.name << ", seed " << seed;
       if (!wrong.empty()) break;
     }
     EXPECT_EQ(WrongEnd(), "") << "seed " << seed;
@@ -316,13 +352,12 @@ TEST_F(Chaos, OnThreeHostsLeavesTheSameLossesAndNamesTheCulprit) {
 // Wherever a process of any host dies; by hand, WEFT_CHAOS_ALL=1 strikes each failpoint once.
 TEST_F(Chaos, OnThreeHostsAtFailpointsLeavesTheSameLosses) {
   const bool all = NumberFromEnvironment("WEFT_CHAOS_ALL", 0) != 0;
-  const int seed = NumberFromEnvironment("WEFT_CHAOS_SEED", getpid() & 0xffff);
-  std::printf("WEFT_CHAOS_SEED=%d\n", seed);
-  std::mt19937 random(static_cast<unsigned>(seed));
+  const size_t count = all ? kFailpoints.size() : kGateFailpoints;
+  const unsigned seed = SeedFromEnvironment("WEFT_CHAOS_SEED", kSeed);
+  std::mt19937 random(seed);
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
   Tally tally;
-  const double end_s = NowSeconds() + kCiFailpointSeconds;
-  for (size_t i = 0; all ? i < kFailpoints.size() : NowSeconds() < end_s; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const std::string failpoint =
         kFailpoints[all ? i : static_cast<size_t>(random()) % kFailpoints.size()];
     const std::string token = bed_->shared() + "/token";

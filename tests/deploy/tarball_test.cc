@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "tests/end_to_end/lacking.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
 
@@ -52,8 +53,8 @@ int MakeBareHost(const std::string& root) {
 }
 
 TEST(Tarball, TrainsWhereThereIsNothingButGlibc) {
-  if (Shell("command -v patchelf") != 0) GTEST_SKIP() << "there is no patchelf";
-  if (Shell("unshare --mount --pid --fork true") != 0) GTEST_SKIP() << "no namespaces for us";
+  END_FOR_WANT_OF(Shell("command -v patchelf") == 0 ? "" : "no patchelf; install patchelf");
+  END_FOR_WANT_OF(Shell("unshare --mount --pid --fork true") == 0 ? "" : "no namespaces; be root");
   const JobFolder folder;
   const std::string job = JobWith("steps: 20", "steps: 6");
   const std::string root = folder.path() + "/host";

@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 
@@ -154,6 +156,19 @@ std::string ReadText(const std::string& path) {
 int NumberFromEnvironment(const char* name, int otherwise) {
   const char* const text = getenv(name);
   return text == nullptr ? otherwise : std::atoi(text);
+}
+
+unsigned SeedFromEnvironment(const char* name, unsigned fixed) {
+  const char* const text = getenv(name);
+  unsigned seed = fixed;
+  if (text != nullptr && std::string(text) == "random") {
+    seed = std::random_device()() & 0xffff;
+  } else if (text != nullptr) {
+    seed = static_cast<unsigned>(std::atoi(text));
+  }
+  std::printf("%s=%u\n", name, seed);
+  std::fflush(stdout);
+  return seed;
 }
 
 double NowSeconds() {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tests/end_to_end/lacking.h"
 #include "tests/end_to_end/tiny_run.h"
 
 namespace weft {
@@ -101,9 +102,8 @@ TEST(Detached, RunAnswersProgramsOfOthers) {
   constexpr char kPython[] = "/usr/bin/python3";  // Debian's, which has Debian's grpcio
   const std::string imports =
       std::string(kPython) + " -c 'import grpc, google.protobuf' 2>/dev/null";
-  if (std::system(("timeout 60 " + imports).c_str()) != 0) {
-    GTEST_SKIP() << kPython << " has no grpcio; install python3-grpcio and python3-protobuf";
-  }
+  const bool has_grpcio = std::system(("timeout 60 " + imports).c_str()) == 0;
+  END_FOR_WANT_OF(has_grpcio ? "" : "no grpcio; install python3-grpcio and python3-protobuf");
   TinyRun run;
   ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 20).exit_code, 0);
   run.WaitForStep(12);

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/end_to_end/lacking.h"
 #include "tests/end_to_end/tiny_run.h"
 
 namespace weft {
@@ -26,12 +27,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // A small disk at `folder`, in a mount namespace of this process and its children: nothing stays
-// mounted whatever happens. False where that is not permitted.
-bool MountSmallDisk(const std::string& folder, const char* options) {
+// mounted whatever happens. Returns why not where that is not permitted.
+std::string MountSmallDisk(const std::string& folder, const char* options) {
   fs::create_directories(folder);
-  return unshare(CLONE_NEWNS) == 0 &&
-         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         mount("weft_test", folder.c_str(), "tmpfs", 0, options) == 0;
+  const bool is_mounted = unshare(CLONE_NEWNS) == 0 &&
+                          mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                          mount("weft_test", folder.c_str(), "tmpfs", 0, options) == 0;
+  if (is_mounted) return "";
+  return std::string("mounting a small tmpfs needs root; be it: ") + std::strerror(errno);
 }
 
 // Takes all the room there is.
@@ -56,9 +59,7 @@ bool Says(const Child& weft, const std::string& words, double timeout_s = 60) {
 TEST(FullDisk, OfCheckpointsIsLoudAndTrainingGoesOnToTheSameBits) {
   TinyRun run;
   const std::string disk = fs::path(run.job_path()).parent_path() / "disk";
-  if (!MountSmallDisk(disk, "size=16m")) {
-    GTEST_SKIP() << "mounting a small tmpfs needs root: " << std::strerror(errno);
-  }
+  END_FOR_WANT_OF(MountSmallDisk(disk, "size=16m"));
   const std::unique_ptr<Child> weft =
       run.Run({"--set", "checkpoint.folder=" + disk, "--set", "training.steps=200"});
   ASSERT_TRUE(Says(*weft, "saved step-20")) << weft->Stdout() << weft->Stderr();
@@ -82,9 +83,7 @@ TEST(FullDisk, OfCheckpointsIsLoudAndTrainingGoesOnToTheSameBits) {
 // Journal, metrics, logs and checkpoints: the last save waits until there is room.
 TEST(FullDisk, OfTheRunFolderKeepsTrainingAndLosesNoStep) {
   TinyRun run;
-  if (!MountSmallDisk(run.run_folder(), "size=20m")) {
-    GTEST_SKIP() << "mounting a small tmpfs needs root: " << std::strerror(errno);
-  }
+  END_FOR_WANT_OF(MountSmallDisk(run.run_folder(), "size=20m"));
   const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=100"});
   ASSERT_TRUE(Says(*weft, "saved step-20")) << weft->Stdout() << weft->Stderr();
   Fill(run.run_folder() + "/full");
@@ -107,9 +106,7 @@ TEST(FullDisk, OfTheRunFolderKeepsTrainingAndLosesNoStep) {
 TEST(FullDisk, OfItsWordsLosesNoneOfThem) {
   TinyRun run;
   const std::string folder = fs::path(run.job_path()).parent_path(), disk = folder + "/disk";
-  if (!MountSmallDisk(disk, "size=256k")) {
-    GTEST_SKIP() << "mounting a small tmpfs needs root: " << std::strerror(errno);
-  }
+  END_FOR_WANT_OF(MountSmallDisk(disk, "size=256k"));
   fs::create_symlink(disk + "/words", folder + "/start-1.out");
   const std::unique_ptr<Child> weft =
       run.Run({"--set", "training.steps=600", "--set", "metrics.log_freq=1"});
@@ -132,9 +129,7 @@ TEST(FullDisk, OfItsWordsLosesNoneOfThem) {
 TEST(FullDisk, BeforeTheStartIsNamed) {
   TinyRun run;
   const std::string disk = fs::path(run.job_path()).parent_path() / "disk";
-  if (!MountSmallDisk(disk, "size=4m")) {
-    GTEST_SKIP() << "mounting a small tmpfs needs root: " << std::strerror(errno);
-  }
+  END_FOR_WANT_OF(MountSmallDisk(disk, "size=4m"));
   const TinyRun::Outcome outcome = run.RunToEnd({"--set", "checkpoint.folder=" + disk});
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("checkpoint.folder: " + disk + " has room for "),

@@ -8,8 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
+
+#include "launcher/run/run_folder.h"
 
 namespace weft {
 namespace {
@@ -40,37 +41,9 @@ std::set<std::string> NamesIn(const std::string& folder) {
 // Folders where a run keeps Open MPI's files and, when its own is deep, its socket.
 constexpr const char* kSharedFolders[] = {"/dev/shm", "/tmp"};
 
-std::set<std::string> SharedFiles() {
-  std::set<std::string> files;
-  for (const std::string folder : kSharedFolders) {
-    for (const std::string& name : NamesIn(folder)) files.insert(folder + "/" + name);
-  }
-  return files;
-}
-
-// Says whether a living process maps the file: then it is of a run beside the test.
-bool IsMapped(const std::string& path) {
-  std::error_code error;
-  for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
-    if (std::atoi(process.path().filename().c_str()) <= 0) continue;
-    if (ReadText(process.path() / "maps").find(path) != std::string::npos) return true;
-  }
-  return false;
-}
-
-// Says whether a file of a shared folder is what a run has left: Open MPI's segments and folders
-// that nobody uses, or weft-<run id>... of a run that no longer lives.
-bool IsLeftOfARun(const std::string& path) {
-  const std::string name = std::filesystem::path(path).filename();
-  if (name.rfind("vader_segment", 0) == 0) return !IsMapped(path);
-  static const auto* of_a_run = new std::regex("weft-([0-9a-f]{16})(-.*)?");
-  std::smatch match;
-  return std::regex_match(name, match, *of_a_run) && ProcessesWith("WEFT_RUN", match[1]).empty();
-}
-
 }  // namespace
 
-TinyRun::TinyRun() : shared_files_before_(SharedFiles()) {
+TinyRun::TinyRun() {
   std::string folder = "/tmp/weft-e2e-XXXXXX";  // short: unix socket paths end at 107 bytes
   if (mkdtemp(folder.data()) == nullptr) std::abort();
   folder_ = folder;
@@ -80,21 +53,11 @@ TinyRun::TinyRun() : shared_files_before_(SharedFiles()) {
   std::ofstream(job_path_) << kJob;
 }
 
-// A run that is killed leaves its shared files: those whose processes these were.
 TinyRun::~TinyRun() {
-  std::set<std::string> killed;
-  for (const Found& process : Processes()) {
-    const std::string run_id = VariableOf(process.pid, "WEFT_RUN");
-    if (!run_id.empty()) killed.insert("weft-" + run_id);
-    KillFound(process, SIGKILL);
-  }
+  for (const Found& process : Processes()) KillFound(process, SIGKILL);
   Eventually(5, [&] { return Processes().empty(); });
-  for (const std::string& path : SharedFiles()) {
-    const std::string name = std::filesystem::path(path).filename();
-    std::error_code error;  // it is gone, or somebody else's
-    if (killed.count(name.substr(0, sizeof "weft-" - 1 + 16)) > 0)
-      std::filesystem::remove_all(path, error);
-  }
+  std::error_code error;
+  for (const std::string& path : SharedFiles()) std::filesystem::remove_all(path, error);
   if (::testing::Test::HasFailure()) {
     std::fprintf(stderr, "kept for a look: %s\n", folder_.c_str());
     return;
@@ -183,8 +146,25 @@ std::vector<Found> TinyRun::Processes(const std::string& program) const {
   return found;
 }
 
-// Sockets anywhere below the folder, everything in its temporary folder, new files in the shared
-// ones.
+// Other tests run beside this one, so only what bears the id of one of its run folders is its own.
+// Open MPI's segments do, as their folder does.
+std::set<std::string> TinyRun::SharedFiles() const {
+  std::set<std::string> prefixes;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_, error)) {
+    if (entry.is_directory(error)) prefixes.insert("weft-" + RunId(entry.path()));
+  }
+  std::set<std::string> files;
+  for (const std::string folder : kSharedFolders) {
+    for (const std::string& name : NamesIn(folder)) {
+      const std::string prefix = name.substr(0, sizeof("weft-0123456789abcdef") - 1);
+      if (prefixes.count(prefix) > 0) files.insert(folder + "/" + name);
+    }
+  }
+  return files;
+}
+
+// Sockets anywhere below the folder, everything in its temporary folder, its files in shared ones.
 std::set<std::string> TinyRun::LeftFiles() const {
   std::set<std::string> left;
   std::error_code error;
@@ -192,9 +172,7 @@ std::set<std::string> TinyRun::LeftFiles() const {
     if (entry.is_socket(error)) left.insert(entry.path().string());
   }
   for (const std::string& name : NamesIn(folder_ + "/tmp")) left.insert(folder_ + "/tmp/" + name);
-  for (const std::string& file : SharedFiles()) {
-    if (shared_files_before_.count(file) == 0 && IsLeftOfARun(file)) left.insert(file);
-  }
+  left.merge(SharedFiles());
   return left;
 }
 
@@ -207,12 +185,15 @@ void TinyRun::ExpectNothingLeft(double timeout_s) const {
   for (const std::string& file : LeftFiles()) ADD_FAILURE() << "left behind: " << file;
 }
 
-std::map<int64_t, std::string> UndisturbedCurve() {
+const std::map<int64_t, std::string>& UndisturbedCurve() {
+  static auto* const curve = new std::map<int64_t, std::string>;
+  if (curve->size() == static_cast<size_t>(TinyRun::kSteps)) return *curve;
   TinyRun run;
   const TinyRun::Outcome outcome = run.RunToEnd();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(run.Curve().size(), static_cast<size_t>(TinyRun::kSteps));
-  return run.Curve();
+  *curve = run.Curve();
+  EXPECT_EQ(curve->size(), static_cast<size_t>(TinyRun::kSteps));
+  return *curve;
 }
 
 }  // namespace weft

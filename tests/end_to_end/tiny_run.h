@@ -67,15 +67,15 @@ class TinyRun {
 
  private:
   std::set<std::string> LeftFiles() const;
+  std::set<std::string> SharedFiles() const;
 
   std::string folder_;  // /tmp/weft-e2e-XXXXXX
   std::string job_path_;
   std::string run_folder_;
-  std::set<std::string> shared_files_before_;
   int started_ = 0;
 };
 
-// loss_hex of every step of the same job when nothing disturbs it.
-std::map<int64_t, std::string> UndisturbedCurve();
+// loss_hex of every step of the same job when nothing disturbs it; trained once in this process.
+const std::map<int64_t, std::string>& UndisturbedCurve();
 
 }  // namespace weft

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/end_to_end/lacking.h"
 #include "tests/hangs/hung_run.h"
 
 namespace weft {
@@ -87,7 +88,7 @@ class FrozenDisk {
 TEST(FileHangs, OfAFrozenFileSystemAreNamedAndTheRunGoesOnOnceItThaws) {
   TinyRun run;
   FrozenDisk disk(std::filesystem::path(run.job_path()).parent_path() / "disk");
-  if (!disk.mounted()) GTEST_SKIP() << "mounting a file needs root and a loop device";
+  END_FOR_WANT_OF(disk.mounted() ? "" : "mounting a file needs root and a loop device; give both");
   std::vector<std::string> arguments = Arguments("dp: 2, pp: 2, tp: 1", "100000");
   arguments.insert(
       arguments.end(),

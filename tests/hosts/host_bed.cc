@@ -19,6 +19,8 @@ constexpr double kCommandS = 20;
 constexpr const char* kPrograms[] = {"/usr/bin/unshare", "/usr/bin/nsenter", "/usr/sbin/sshd",
                                      "/usr/bin/ssh", "/usr/bin/ssh-keygen"};
 
+constexpr char kNotInstalled[] = " is not installed; run deploy/install_packages.sh test";
+
 std::string Ip() {
   return access("/usr/sbin/ip", X_OK) == 0 ? "/usr/sbin/ip" : "/sbin/ip";
 }
@@ -35,16 +37,24 @@ void Write(const std::string& path, const std::string& text, mode_t mode) {
   chmod(path.c_str(), mode);
 }
 
+std::set<std::string> NamesIn(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
 }  // namespace
 
 std::string HostBed::Missing() {
-  if (geteuid() != 0) return "only root can make namespaces";
+  if (geteuid() != 0) return "only root can make namespaces; be root";
   for (const char* program : kPrograms) {
-    if (access(program, X_OK) != 0) return std::string(program) + " is not installed";
+    if (access(program, X_OK) != 0) return std::string(program) + kNotInstalled;
   }
-  if (access(Ip().c_str(), X_OK) != 0) return "iproute2 is not installed";
+  if (access(Ip().c_str(), X_OK) != 0) return std::string("iproute2") + kNotInstalled;
   if (system("/usr/bin/unshare -n -m -u -i -p --fork true >/dev/null 2>&1") != 0) {
-    return "this machine lets nobody make namespaces";
+    return "this machine lets nobody make namespaces; a container needs to be privileged";
   }
   return "";
 }
@@ -63,6 +73,7 @@ HostBed::HostBed(int hosts) : hosts_(hosts) {
   if (!up) throw std::runtime_error("no switch: " + switch_->Stderr());
   switch_pid_ = InnerPid(*switch_);
   for (int host = 1; host <= hosts; ++host) StartHost(host);
+  Remember();
 }
 
 HostBed::~HostBed() {
@@ -79,11 +90,12 @@ void HostBed::WriteFiles() {
   chmod(folder_.c_str(), 0711);
   RunHere({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ + "/key"});
   std::filesystem::copy(folder_ + "/key.pub", folder_ + "/authorized_keys");
-  std::string names = "127.0.0.1 localhost\n", known;
+  std::string known;
+  names_ = "127.0.0.1 localhost\n";
   for (int host = 1; host <= hosts_; ++host) {
     const std::string key = folder_ + "/host_key" + std::to_string(host);
     RunHere({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key});
-    names += Address(host) + " " + Name(host) + "\n";
+    names_ += Address(host) + " " + Name(host) + "\n";
     known += Name(host) + "," + Address(host) + " " + ReadText(key + ".pub");
     std::filesystem::create_directory(folder_ + "/tmp" + std::to_string(host));
     chmod((folder_ + "/tmp" + std::to_string(host)).c_str(), 01777);
@@ -93,7 +105,7 @@ void HostBed::WriteFiles() {
               "/authorized_keys\nAcceptEnv WEFT_*\n",
           0600);
   }
-  Write(folder_ + "/hosts", names, 0644);
+  Write(folder_ + "/hosts", names_, 0644);
   Write(folder_ + "/known_hosts", known, 0644);
   Write(folder_ + "/ssh_config",
         "IdentityFile " + folder_ + "/key\nIdentitiesOnly yes\nUserKnownHostsFile " + folder_ +
@@ -105,10 +117,11 @@ void HostBed::StartHost(int host) {
   const std::string number = std::to_string(host);
   const std::string ready = folder_ + "/ready" + number;
   // The network comes from outside, so the host waits for it before its sshd starts.
+  const std::string tmp = folder_ + "/tmp" + number;
   const std::string script =
       "hostname " + Name(host) + " && mount --bind " + folder_ + "/hosts /etc/hosts && mount -t " +
-      "tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /run && mkdir -m 0755 /run/sshd && " +
-      "mount --bind " + folder_ + "/tmp" + number + " /tmp && touch " + ready +
+      "tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /run && mkdir -m 0755 /run/sshd" +
+      BindClone(tmp) + " && mount --rbind " + tmp + " /tmp && touch " + ready +
       " && while [ ! -e " + ready + ".net ]; do sleep 0.01; done && /usr/sbin/sshd -f " + folder_ +
       "/sshd" + number + ".conf && touch " + ready + ".all && { sleep infinity & wait; }";
   holders_.push_back(
@@ -144,6 +157,16 @@ void HostBed::StartHost(int host) {
     for (const std::string& word : Enter(pids_.back(), {"/usr/bin/ssh"})) line += " " + word;
     Write(ssh_of_host1() + "/ssh", line + " \"$@\"\n", 0755);
   }
+}
+
+std::string HostBed::BindClone(const std::string& tmp) const {
+  std::string words;
+  for (const std::string folder : {WEFT_SOURCE_DIR, WEFT_BINARY_DIR}) {
+    if (folder.rfind("/tmp/", 0) != 0) continue;
+    const std::string place = tmp + folder.substr(sizeof("/tmp") - 1);
+    words += " && mkdir -p '" + place + "' && mount --bind '" + folder + "' '" + place + "'";
+  }
+  return words;
 }
 
 int HostBed::InnerPid(const Child& holder) const {
@@ -189,6 +212,16 @@ int HostBed::OpenNetwork(int host) const {
   return open(("/proc/" + std::to_string(pid) + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC);
 }
 
+void HostBed::CutLink(int host) {
+  cut_.insert(host);
+  SetLink(host, "down");
+}
+
+void HostBed::RestoreLink(int host) {
+  SetLink(host, "up");
+  cut_.erase(host);
+}
+
 void HostBed::SetLink(int host, const char* state) {
   RunHere({"/usr/bin/nsenter", "-t", std::to_string(switch_pid_), "-n", "--", Ip(), "link", "set",
            "v" + Name(host), state});
@@ -216,9 +249,52 @@ void HostBed::ExpectNothingLeft() {
     std::vector<std::string> left;
     Eventually(5, [&] { return (left = Processes(host)).empty(); });
     for (const std::string& line : left) ADD_FAILURE() << Name(host) << " still runs " << line;
-    const Answer files = Run(host, "ls -A /tmp /dev/shm");
-    EXPECT_EQ(files.out, "/dev/shm:\n\n/tmp:\n") << Name(host);
+    ExpectNoFiles(host);
   }
+}
+
+void HostBed::ExpectNoFiles(int host) {
+  const std::set<std::string>& before = states_.at(static_cast<size_t>(host - 1));
+  for (const std::string& line : StateOf(host)) {
+    const bool is_file = line.rfind("/tmp/", 0) == 0 || line.rfind("/dev/shm/", 0) == 0;
+    if (is_file && before.count(line) == 0) ADD_FAILURE() << Name(host) << " still has " << line;
+  }
+}
+
+std::set<std::string> HostBed::StateOf(int host) {
+  // A link that was down and is up again says so of its routes for a moment.
+  const Answer answer =
+      Run(host, "sed 's/^[0-9]* [0-9]* [^ ]* /mount /' /proc/self/mountinfo; " + Ip() +
+                    " route | sed 's/ *linkdown//; s/^/route /'; for f in /tmp /run /dev/shm; do "
+                    "ls -A $f | sed \"s|^|$f/|\"; done");
+  std::set<std::string> lines;
+  std::istringstream stream(answer.out);
+  for (std::string line; std::getline(stream, line);) lines.insert(line);
+  return lines;
+}
+
+void HostBed::Remember() {
+  states_.clear();
+  for (int host = 1; host <= hosts_; ++host) states_.push_back(StateOf(host));
+  shared_ = NamesIn(shared());
+}
+
+std::string HostBed::Reset() {
+  for (const int host : std::set<int>(cut_)) RestoreLink(host);
+  std::error_code error;
+  for (int host = 1; host <= hosts_; ++host) {
+    const std::set<std::string>& before = states_.at(static_cast<size_t>(host - 1));
+    for (const std::string& line : StateOf(host)) {
+      if (before.count(line) == 0) return Name(host) + " has " + line;
+    }
+  }
+  for (const std::string& name : NamesIn(shared())) {
+    if (shared_.count(name) == 0) std::filesystem::remove_all(shared() + "/" + name, error);
+    if (error) return name + " cannot be removed: " + error.message();
+  }
+  std::filesystem::remove_all(folder_ + "/out/state", error);  // children's, for the user
+  std::ofstream(folder_ + "/hosts") << names_;
+  return "";
 }
 
 }  // namespace weft

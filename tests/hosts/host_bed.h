@@ -2,9 +2,11 @@
 // and an sshd of its own, joined by a switch whose links can be cut. Everything lives in namespaces
 // that processes of the test hold, the switch too: nothing has a name outside, beds stand side by
 // side, and the kernel takes all of it away with those processes, even if the test is killed.
+// A suite has one bed: after each test it is made as it was built, or thrown away (kept_bed.h).
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,8 +54,8 @@ class HostBed {
   std::unique_ptr<Child> Start(int host, const std::vector<std::string>& command,
                                const std::map<std::string, std::string>& env = {});
 
-  void CutLink(int host) { SetLink(host, "down"); }
-  void RestoreLink(int host) { SetLink(host, "up"); }
+  void CutLink(int host);
+  void RestoreLink(int host);
 
   // A descriptor of its network, for setns(2).
   int OpenNetwork(int host) const;
@@ -62,12 +64,26 @@ class HostBed {
   std::vector<std::string> Processes(int host);
   // Nothing of a test is left on any host: no process, nothing in /tmp and /dev/shm.
   void ExpectNothingLeft();
+  // The part of it that is about files, of one host.
+  void ExpectNoFiles(int host);
+
+  // The bed as it stands is what Reset comes back to. Its constructor says so; who adds something
+  // that is to stay says so again.
+  void Remember();
+  // Restores links, /etc/hosts and the shared folder. Returns what else is new on a host, for which
+  // the bed has to be thrown away: a mount, a route, a file in /tmp, /run or /dev/shm. Empty:
+  // nothing. REQUIRES: ExpectNothingLeft.
+  std::string Reset();
 
  private:
   std::unique_ptr<Child> Local(const std::vector<std::string>& command,
                                const std::map<std::string, std::string>& env = {});
   void RunHere(const std::vector<std::string>& command);
   void SetLink(int host, const char* state);
+  // A shell's words that put the clone into the host's /tmp if it lies in this machine's.
+  std::string BindClone(const std::string& tmp) const;
+  // A line for each mount, route and file there.
+  std::set<std::string> StateOf(int host);
   void WriteFiles();
   void StartHost(int host);
   // The first process in the namespaces that `holder` (an unshare) has made.
@@ -79,7 +95,11 @@ class HostBed {
   std::unique_ptr<Child> switch_;
   int switch_pid_ = 0;
   std::vector<std::unique_ptr<Child>> holders_;
-  std::vector<int> pids_;  // of each host's first process
+  std::vector<int> pids_;                      // of each host's first process
+  std::string names_;                          // of all hosts, as /etc/hosts has them
+  std::set<int> cut_;                          // hosts whose link is
+  std::vector<std::set<std::string>> states_;  // of each host, as remembered
+  std::set<std::string> shared_;               // names in the shared folder, as remembered
 };
 
 }  // namespace weft

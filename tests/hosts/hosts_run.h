@@ -1,5 +1,6 @@
 // HostsRun: one job on three hosts of a HostBed, started by `weft run` on host 1, with the real
-// binaries, ssh, mpirun and links. After each test nothing is left on any host.
+// binaries, ssh, mpirun and links. After each test nothing is left on any host. The tests of a
+// suite have one bed, and train the curve that losses are held against once.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "tests/hosts/host_bed.h"
+#include "tests/hosts/kept_bed.h"
 
 namespace weft {
 
@@ -38,22 +40,29 @@ class HostsRun : public ::testing::Test {
   // The layout that every test of equal bits has, on any number of hosts.
   static constexpr char kFixed[] = "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
   static constexpr char kThreeHosts[] = "h1:2,h2:2,h3:2";
+  // The hosts share this machine's cores with other tests, and preflight_test.cc is about the check
+  // that finds one too slow.
+  static constexpr char kUnchecked[] = "fault_tolerance: {preflight: false}\n";
 
   void SetUp() override;
   void TearDown() override;
+  static void TearDownTestSuite();
 
   std::string folder() const { return bed_->shared() + "/tiny"; }
 
   // Whatever `parallelism` leaves open is planned for the hosts that there are.
   std::string WriteJob(const std::string& parallelism, const std::string& cluster,
-                       const std::string& more = "", int64_t steps = kSteps);
+                       const std::string& more = kUnchecked, int64_t steps = kSteps);
   // Words for `cluster`: ssh's own options come first.
   std::string OnThreeHosts(const std::string& ssh_options = "") const;
-  // A lease of kLeaseS; hosts that come back are taken after a second.
+  // A lease of kLeaseS; hosts that come back are taken after a second. In place of kUnchecked.
   static std::string ShortTimes();
   void Start(const std::string& job, const std::vector<std::string>& options,
              const std::map<std::string, std::string>& env = {});
   void StartOnThreeHosts(const std::string& job) { Start(job, {"--hosts", kThreeHosts}); }
+  // Seconds since Start. What a run takes for its first steps says how busy this machine is: bounds
+  // of what else takes a start of ranks are held against it.
+  double SinceStart() const { return NowSeconds() - started_s_; }
 
   // kill -9 of the first process there whose command line matches; fails the test if there is none.
   // Returns the rank that it was, or was to start; -1: none.
@@ -78,13 +87,16 @@ class HostsRun : public ::testing::Test {
   std::string Words() const;
   void ExpectEnd(int code = 0);
   void StopAndExpectEnd();
-  // The same layout on host 1 alone; removes its run folder.
+  // The same layout on host 1 alone, trained once for each number of steps.
   std::map<int64_t, std::string> CurveOfOneHost(int64_t steps = kSteps);
   // No loss differs by more than 1e-5 of itself from the curve's.
   void ExpectNear(const std::map<int64_t, std::string>& curve) const;
 
-  std::unique_ptr<HostBed> bed_;
+  HostBed* bed_ = nullptr;
   std::unique_ptr<Child> run_;
+
+ private:
+  double started_s_ = 0;
 };
 
 }  // namespace weft

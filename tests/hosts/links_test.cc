@@ -13,8 +13,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kManySteps = 100000;    // a person stops it
-constexpr double kReplannedWithinS = 10;  // the lease, and 6 s more on a loaded machine
+constexpr int64_t kManySteps = 100000;  // a person stops it
+// A silent host is lost its lease and a question of 3 s after its last word; then another
+// generation starts, on a machine that may be busier than at the first start.
+constexpr double kQuestionS = 3;
+constexpr double kStarts = 2;
 // ssh gives up after so long without an answer, in these tests.
 constexpr char kImpatient[] = "-o ServerAliveInterval=1 -o ServerAliveCountMax=3";
 
@@ -25,11 +28,12 @@ class HostsLinks : public HostsRun {
                                absl::StrCat("nodes: \"", nodes, "\", ", OnThreeHosts(ssh_options)),
                                ShortTimes(), kManySteps));
     ASSERT_TRUE(WaitForStep(13)) << Words();
+    replanned_within_s_ = kLeaseS + kQuestionS + kStarts * SinceStart();
   }
   bool HasRanks(int host) { return !bed_->Run(host, "pgrep -x weft-worker").out.empty(); }
   // Nothing trains there any more, whether or not anybody could tell it to stop.
   void ExpectNoRanks(int host) {
-    EXPECT_TRUE(Eventually(2 * kLeaseS, [&] {
+    EXPECT_TRUE(Eventually(4 * kLeaseS, [&] {
       return bed_->Run(host, "pgrep -x weft-worker; pgrep -x orted").out.empty();
     })) << HostBed::Name(host);
   }
@@ -39,6 +43,8 @@ class HostsLinks : public HostsRun {
     const size_t at = log.rfind("planned for ");
     return at != std::string::npos && log.compare(at, words.size(), words) == 0;
   }
+
+  double replanned_within_s_ = 0;
 };
 
 TEST_F(HostsLinks, GoesOnOnTwoHostsAndGrowsAgain) {
@@ -46,10 +52,10 @@ TEST_F(HostsLinks, GoesOnOnTwoHostsAndGrowsAgain) {
   ASSERT_NO_FATAL_FAILURE(StartMany("2:3"));
   bed_->CutLink(3);
   const double cut_s = NowSeconds();
-  ASSERT_TRUE(WaitForStep(0, 2, 30)) << Words();
+  ASSERT_TRUE(WaitForStep(0, 2, 60)) << Words();
   const double took_s = NowSeconds() - cut_s;
   std::printf("trains on two hosts %.2f s after the cut, lease %d s\n", took_s, kLeaseS);
-  EXPECT_LT(took_s, kReplannedWithinS);
+  EXPECT_LT(took_s, replanned_within_s_);
   EXPECT_TRUE(PlannedFor("planned for 2 of 3 hosts")) << Words();
   EXPECT_THAT(WeftdLog(), HasSubstr("host h3 lost"));
   bed_->RestoreLink(3);
@@ -66,10 +72,10 @@ TEST_F(HostsLinks, GoesOnWhereTheCoordinatorIsIfThatIsEnough) {
   ASSERT_NO_FATAL_FAILURE(StartMany("1:3"));
   bed_->CutLink(1);
   const double cut_s = NowSeconds();
-  ASSERT_TRUE(WaitForStep(0, 2, 30)) << Words();
+  ASSERT_TRUE(WaitForStep(0, 2, 60)) << Words();
   const double took_s = NowSeconds() - cut_s;
   std::printf("trains on one host %.2f s after the cut, lease %d s\n", took_s, kLeaseS);
-  EXPECT_LT(took_s, kReplannedWithinS);
+  EXPECT_LT(took_s, replanned_within_s_);
   EXPECT_TRUE(PlannedFor("planned for 1 of 3")) << Words();
   ExpectNoRanks(2);
   ExpectNoRanks(3);
@@ -113,7 +119,7 @@ TEST_F(HostsLinks, MayBeCutForLongerThanSshWaits) {
   ASSERT_FALSE(sshd.empty() || first.empty());
   bed_->CutLink(3);
   bed_->Run(3, "kill -STOP " + sshd);
-  ASSERT_TRUE(WaitForStep(0, 2, 30)) << Words();
+  ASSERT_TRUE(WaitForStep(0, 2, 60)) << Words();
   ASSERT_TRUE(Eventually(30, [&] { return run_->Stdout().find("host h3: ") != std::string::npos; }))
       << Words();
   SleepSeconds(2);

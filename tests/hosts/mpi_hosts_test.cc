@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/job_file/job_yaml.h"
 #include "proto/job_text.h"
+#include "tests/end_to_end/lacking.h"
 #include "tests/hosts/fake_coordinator.h"
 #include "tests/hosts/three_hosts.h"
 #include "tests/launcher/job_file_for_test.h"
@@ -34,7 +35,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kHosts = ThreeHosts::kHosts;
 constexpr int kRanks = 6;
+// On an idle machine. Each bound has what the ranks of the same test took to come up beside it:
+// that is a tenth of it there, and grows with what else the machine does.
 constexpr double kCleanWithinS = 2;
+constexpr double kToldWithinS = 1;
 
 template <typename Condition>
 bool Eventually(double seconds, const Condition& condition) {
@@ -60,7 +64,7 @@ class MpiHosts : public testing::Test {
  protected:
   void SetUp() override {
     auto bed = ThreeHosts::Make();
-    if (!bed.ok()) GTEST_SKIP() << bed.status().message();
+    END_FOR_WANT_OF(bed.ok() ? "" : std::string(bed.status().message()));
     bed_ = *std::move(bed);
     // An agent finds the programs of its installation beside itself.
     programs_ = bed_->shared() + "/bin";
@@ -96,7 +100,7 @@ class MpiHosts : public testing::Test {
                             .death_signal = SIGKILL});
     ASSERT_TRUE(agent.ok()) << agent.status();
     agents_[static_cast<size_t>(host)].emplace(*std::move(agent));
-    ASSERT_TRUE(Eventually(10, [&] { return coordinator_->hellos().size() > before; }))
+    ASSERT_TRUE(Eventually(20, [&] { return coordinator_->hellos().size() > before; }))
         << LogOf("agent-" + name + ".log");
   }
   void StartAgent(int host) { StartAgent(host, host, ThreeHosts::Name(host)); }
@@ -158,6 +162,7 @@ class MpiHosts : public testing::Test {
   bool AreUp() {
     const bool up = Eventually(20, [&] { return !Ranks().empty(); });
     EXPECT_TRUE(up) << absl::StrJoin(coordinator_->told(), "\n") << Logs();
+    up_s_ = SecondsSince(launched_);
     return up;
   }
 
@@ -212,7 +217,7 @@ class MpiHosts : public testing::Test {
   void ExpectCleanAfterStop(const std::string& what) {
     const Clock::time_point stopped = Clock::now();
     Stop();
-    EXPECT_TRUE(Eventually(kCleanWithinS, [&] { return Left().empty() && AllHaveEnded(); }))
+    EXPECT_TRUE(Eventually(kCleanWithinS + up_s_, [&] { return Left().empty() && AllHaveEnded(); }))
         << absl::StrJoin(Left(), "\n") << "\n"
         << absl::StrJoin(coordinator_->told(), "\n");
 
@@ -223,7 +228,7 @@ class MpiHosts : public testing::Test {
   void ExpectGone(const std::string& what) {
     const Clock::time_point stopped = Clock::now();
     Stop();
-    EXPECT_TRUE(Eventually(kCleanWithinS, [&] { return Left().empty(); }))
+    EXPECT_TRUE(Eventually(kCleanWithinS + up_s_, [&] { return Left().empty(); }))
         << absl::StrJoin(Left(), "\n");
     std::printf("%s: clean %.3f s after the stop\n", what.c_str(), SecondsSince(stopped));
   }
@@ -238,7 +243,8 @@ class MpiHosts : public testing::Test {
     const size_t before = coordinator_->told().size();
     const Clock::time_point killed = Clock::now();
     kill(victims[which], SIGKILL);
-    EXPECT_TRUE(Eventually(1, [&] { return coordinator_->told().size() > before; }));
+    EXPECT_TRUE(
+        Eventually(kToldWithinS + up_s_, [&] { return coordinator_->told().size() > before; }));
     std::printf("%s: told %.3f s after the kill\n", program.c_str(), SecondsSince(killed));
     const std::vector<std::string> told = coordinator_->told();
     return told.size() > before ? told[before] : "";
@@ -249,7 +255,7 @@ class MpiHosts : public testing::Test {
     ExpectCleanAfterStop(program);
     Launch(/*stays=*/false);
     EXPECT_TRUE(AreUp());
-    EXPECT_TRUE(Eventually(5, [&] { return AllHaveEnded() && Left().empty(); }))
+    EXPECT_TRUE(Eventually(20, [&] { return AllHaveEnded() && Left().empty(); }))
         << absl::StrJoin(Left(), "\n");
   }
 
@@ -266,12 +272,13 @@ class MpiHosts : public testing::Test {
   std::vector<std::optional<ChildProcess>> agents_;
   int64_t generation_ = 0;
   Clock::time_point launched_;
+  double up_s_ = 0;
 };
 
 TEST_F(MpiHosts, OneMpirunJoinsTheRanksOfAllHosts) {
   Launch(/*stays=*/false);
   ASSERT_TRUE(AreUp());
-  EXPECT_TRUE(Eventually(5, [&] { return AllHaveEnded(); }));
+  EXPECT_TRUE(Eventually(20, [&] { return AllHaveEnded(); }));
   std::printf("six ranks on three hosts: %.3f s from the launch to the end\n",
               SecondsSince(launched_));
   const auto ranks = Ranks();
@@ -295,7 +302,7 @@ TEST_F(MpiHosts, OneMpirunJoinsTheRanksOfAllHosts) {
                                               " signal 0 code 0 ")));
     }
   }
-  EXPECT_TRUE(Eventually(kCleanWithinS, [&] { return Left().empty(); }))
+  EXPECT_TRUE(Eventually(kCleanWithinS + up_s_, [&] { return Left().empty(); }))
       << absl::StrJoin(Left(), "\n");
 }
 
@@ -307,7 +314,7 @@ TEST_F(MpiHosts, AStopLeavesNothingOnAnyHost) {
 
 TEST_F(MpiHosts, AStopBeforeTheRanksAreUpLeavesNothing) {
   Launch(/*stays=*/true);
-  ASSERT_TRUE(Eventually(10, [&] { return !coordinator_->told().empty(); }));
+  ASSERT_TRUE(Eventually(20, [&] { return !coordinator_->told().empty(); }));
   ExpectCleanAfterStop("a generation that comes up");
 }
 
@@ -328,7 +335,7 @@ TEST_F(MpiHosts, ALostShimIsToldAsSuch) {
     }
     return false;
   };
-  EXPECT_TRUE(Eventually(3, [&] { return said("h1: rank -1") && said("h2: rank -1"); }))
+  EXPECT_TRUE(Eventually(20, [&] { return said("h1: rank -1") && said("h2: rank -1"); }))
       << absl::StrJoin(coordinator_->told(), "\n");
   for (const std::string& each : coordinator_->told()) {
     EXPECT_FALSE(absl::StrContains(each, "signal 9") && !absl::StartsWith(each, "h3: ")) << each;
@@ -361,13 +368,13 @@ TEST_F(MpiHosts, ALostAgentLeavesNothingToTheNext) {
       if (other != host) coordinator_->Send(ThreeHosts::Name(other), order);
     }
     StartAgent(host);
-    EXPECT_TRUE(Eventually(kCleanWithinS, [&] { return Left().empty(); }))
+    EXPECT_TRUE(Eventually(kCleanWithinS + up_s_, [&] { return Left().empty(); }))
         << absl::StrJoin(Left(), "\n");
     std::printf("the agent of %s: clean %.3f s after its death\n", ThreeHosts::Name(host).c_str(),
                 SecondsSince(killed));
     Launch(/*stays=*/false);
     EXPECT_TRUE(AreUp());
-    EXPECT_TRUE(Eventually(5, [&] { return AllHaveEnded() && Left().empty(); }))
+    EXPECT_TRUE(Eventually(20, [&] { return AllHaveEnded() && Left().empty(); }))
         << absl::StrJoin(Left(), "\n");
   }
 }
@@ -417,7 +424,7 @@ TEST_F(MpiHosts, ADaemonIsForMpirunAlone) {
                {"WEFT_SHIM_SOCKET", "/dev/shm/weft-" + run_ + "@h1-tmp/shims.sock"}},
        .output = bed_->shared() + "/stranger.txt"});
   ASSERT_TRUE(stranger.ok());
-  EXPECT_TRUE(Eventually(5, [&] { return stranger->Ended().has_value(); })) << "it is cut off";
+  EXPECT_TRUE(Eventually(20, [&] { return stranger->Ended().has_value(); })) << "it is cut off";
   EXPECT_EQ(coordinator_->told().size(), before);
   EXPECT_THAT(LogOf("agent-h1.log"), HasSubstr("a daemon on weft-host-1: it is not asked for"));
   ExpectCleanAfterStop("a generation with a stranger");
@@ -429,7 +436,7 @@ TEST_F(MpiHosts, ADaemonsArgumentsAreNotBelieved) {
   order.mutable_start_daemon()->set_generation(generation_);
   order.mutable_start_daemon()->add_args("--bootproxy");
   coordinator_->Send("h2", order);
-  ASSERT_TRUE(Eventually(5, [&] {
+  ASSERT_TRUE(Eventually(20, [&] {
     const auto told = coordinator_->told();
     return std::any_of(told.begin(), told.end(), [](const std::string& each) {
       return absl::StartsWith(each, "h2: rank -1");

@@ -35,7 +35,7 @@ class Offers : public HostsRun {
 
 TEST_F(Offers, AreWhatAJobIsPlannedForAndTheHostThatBindsIsNamed) {
   SetFree(2, 1600000);
-  StartOnThreeHosts(WriteJob("dp: 6, tp: 1, pp: 1", OnThreeHosts(), "", 20));
+  StartOnThreeHosts(WriteJob("dp: 6, tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20));
   ExpectEnd();
   EXPECT_THAT(Reasons(), HasSubstr("; planned for 3 of 3 hosts with 720 MiB of memory a rank, not "
                                    "2.00 GiB: host h2: 1.53 GiB free for 2 ranks"));
@@ -44,7 +44,7 @@ TEST_F(Offers, AreWhatAJobIsPlannedForAndTheHostThatBindsIsNamed) {
 
 TEST_F(Offers, EndAJobThatHasNoPlanWithThem) {
   SetFree(3, 400000);
-  StartOnThreeHosts(WriteJob("dp: 6, tp: 1, pp: 1", OnThreeHosts(), "", 20));
+  StartOnThreeHosts(WriteJob("dp: 6, tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20));
   ExpectEnd(1);
   // Fewer ranks on each host would have more memory, but there are six.
   EXPECT_THAT(run_->Stderr(), HasSubstr("there is no plan for 3 of 3 with 1 of 2 slots each with "
@@ -56,7 +56,7 @@ TEST_F(Offers, EndAJobThatHasNoPlanWithThem) {
 TEST_F(Offers, PutReplicasIntoDomainsThatTheFileNames) {
   const std::string domains =
       ", slots: 1, nodes: 3, failure_domains: {rack1: \"h[1-2]\", rack2: h3}";
-  Start(WriteJob(kTwoReplicas, OnThreeHosts() + domains, "", 20), {"--hosts", "h1,h2,h3"});
+  Start(WriteJob(kTwoReplicas, OnThreeHosts() + domains, kUnchecked, 20), {"--hosts", "h1,h2,h3"});
   ExpectEnd();
   EXPECT_THAT(WeftdLog(), HasSubstr("h1 (rack1): rank 0, stage 0, replica 0"));
   EXPECT_THAT(WeftdLog(), HasSubstr("h3 (rack2): rank 1, stage 0, replica 1"));
@@ -69,14 +69,16 @@ TEST_F(Offers, PutReplicasIntoDomainsThatAgentsName) {
   bed_->Run(1, absl::StrCat("printf 'h1 slots=1 domain=b\\nh2 slots=1 domain=b\\n"
                             "h3 slots=1 domain=a\\n' > ",
                             file));
-  Start(WriteJob(kTwoReplicas, OnThreeHosts() + ", nodes: 3", "", 20), {"--hostfile", file});
+  Start(WriteJob(kTwoReplicas, OnThreeHosts() + ", nodes: 3", kUnchecked, 20),
+        {"--hostfile", file});
   ExpectEnd();
   EXPECT_THAT(WeftdLog(), HasSubstr("h3 (a): rank 0, stage 0, replica 0"));
   EXPECT_THAT(WeftdLog(), HasSubstr("h1 (b): rank 1, stage 0, replica 1"));
 }
 
 TEST_F(Offers, OfHostsThatAreInNoDomainAreRefused) {
-  Start(WriteJob(kTwoReplicas, OnThreeHosts() + ", failure_domains: {rack1: \"h[1-2]\"}", "", 20),
+  Start(WriteJob(kTwoReplicas, OnThreeHosts() + ", failure_domains: {rack1: \"h[1-2]\"}",
+                 kUnchecked, 20),
         {"--hosts", "h1,h2,h3"});
   ExpectEnd(2);
   EXPECT_THAT(run_->Stderr(), HasSubstr("host h3 is in none of rack1; name it in one of them"));
@@ -85,7 +87,7 @@ TEST_F(Offers, OfHostsThatAreInNoDomainAreRefused) {
 // Nobody says how many slots there are: each agent offers a slot a core.
 TEST_F(Offers, OfSlotsThatNobodyNamesAreTheHostsCores) {
   const std::string cores = bed_->Run(1, "nproc").out;
-  Start(WriteJob("tp: 1, pp: 1", OnThreeHosts(), "", 20), {"--hosts", "h1,h2,h3"});
+  Start(WriteJob("tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20), {"--hosts", "h1,h2,h3"});
   ExpectEnd();
   EXPECT_THAT(run_->Stdout(), HasSubstr("slots: as many as the agents offer"));
   EXPECT_THAT(WeftdLog(), HasSubstr(absl::StrCat("h3: rank")));

@@ -156,7 +156,7 @@ TEST_F(HostsPorts, AreClosedWhileNoJobRuns) {
 }
 
 TEST_F(HostsPorts, AreClosedWhileAJobRunsOnOneHost) {
-  Start(WriteJob(kFixed, "slots: 6", "", 100000), {});
+  Start(WriteJob(kFixed, "slots: 6", kUnchecked, 100000), {});
   ASSERT_TRUE(WaitForStep(2)) << Words();
   for (const Port& port : PortsOf(1, 2)) {
     ADD_FAILURE() << port.number << " is open\n" << bed_->Run(1, "ss -Hltnp").out;
@@ -165,7 +165,7 @@ TEST_F(HostsPorts, AreClosedWhileAJobRunsOnOneHost) {
 }
 
 TEST_F(HostsPorts, SayNothingToStrangersAndStayInTheNetworkWhileAJobRuns) {
-  StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts(), "", 100000));
+  StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts(), kUnchecked, 100000));
   ASSERT_TRUE(WaitForStep(2)) << Words();
   for (int host = 1; host <= 3; ++host) {
     // "LISTEN 0 128 10.78.0.11:1024 0.0.0.0:* users:((...))"

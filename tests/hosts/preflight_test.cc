@@ -10,7 +10,9 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/end_to_end/lacking.h"
 #include "tests/hosts/host_bed.h"
+#include "tests/hosts/kept_bed.h"
 
 namespace weft {
 namespace {
@@ -21,10 +23,11 @@ using ::testing::Not;
 
 class Preflight : public ::testing::Test {
  protected:
+  using Bed = KeptBed<HostBed, int>;
+
   void SetUp() override {
-    const std::string missing = HostBed::Missing();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-    bed_ = std::make_unique<HostBed>(3);
+    END_FOR_WANT_OF(HostBed::Missing());
+    bed_ = Bed::OfProcess().Take(3);
     std::filesystem::create_directory(folder());
     std::filesystem::copy("/usr/share/common-licenses/GPL-3", data());
   }
@@ -32,7 +35,9 @@ class Preflight : public ::testing::Test {
     if (bed_ == nullptr) return;
     run_.reset();
     bed_->ExpectNothingLeft();
+    Bed::OfProcess().GiveBack();
   }
+  static void TearDownTestSuite() { Bed::OfProcess().TakeDown(); }
 
   std::string folder() const { return bed_->shared() + "/tiny"; }
   std::string data() const { return bed_->shared() + "/text.txt"; }
@@ -83,10 +88,13 @@ class Preflight : public ::testing::Test {
     }
     return curve;
   }
-  // The losses of two hosts' layout, on host 1 alone.
+  // The losses of two hosts' layout, on host 1 alone; trained once for each number of steps.
   std::map<int64_t, std::string> CurveOfTwo() {
+    static auto* const trained = new std::map<int, std::map<int64_t, std::string>>;
+    std::map<int64_t, std::string>& curve = (*trained)[steps_];
+    if (!curve.empty()) return curve;
     Run(WriteJob("dp: 2, ", "slots: 4"), "");
-    const std::map<int64_t, std::string> curve = Curve();
+    curve = Curve();
     EXPECT_EQ(curve.size(), static_cast<size_t>(steps_));
     Clear();
     return curve;
@@ -132,7 +140,7 @@ class Preflight : public ::testing::Test {
   }
 
   int steps_ = 6;
-  std::unique_ptr<HostBed> bed_;
+  HostBed* bed_ = nullptr;
   std::unique_ptr<Child> run_;
 };
 

@@ -17,8 +17,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// On an idle machine it is 1.5 s at most (bench/README.md); CI runs other tests beside.
-constexpr double kTrainsAgainWithinS = 5;
+// On an idle machine it is 1.5 s at most (bench/README.md). Other tests run beside, so it may take
+// as long again as the first start of the same run has, with its first steps.
+constexpr double kTrainsAgainWithinS = 1.5;
 
 // Links are measured by the means of training, among as many workers as the hosts are named with.
 TEST_F(HostsRun, CanBeMeasuredIntoAProfile) {
@@ -60,7 +61,7 @@ TEST_F(HostsRun, GivesTheVeryLossesOfOneHost) {
 
 // A slot is a device or a share of the cores: which one a rank has is the person's choice.
 TEST_F(HostsRun, KeepsToTheSlotsThatAreIncluded) {
-  Start(WriteJob(kFixed, OnThreeHosts(), "", 100000),
+  Start(WriteJob(kFixed, OnThreeHosts(), kUnchecked, 100000),
         {"--hosts", "h1:4,h2:4,h3:4", "--include", "h1:0,1@h2:1,3@h3:2,3"});
   ASSERT_TRUE(WaitForStep(2)) << Words();
   const char* const slots[] = {"0 1", "1 3", "2 3"};
@@ -95,11 +96,12 @@ TEST_F(HostsRun, GoesOnWhateverIsKilled) {
        }) {
     SCOPED_TRACE(each.pattern);
     StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));
-    ASSERT_TRUE(WaitForStep(23)) << Words();
+    ASSERT_TRUE(WaitForStep(13)) << Words();
+    const double start_s = SinceStart();
     const int rank = Kill(each.host, each.pattern);
     const double again_s = SecondsToTrainAgain(1, 60);
     EXPECT_GT(again_s, 0) << Words();
-    EXPECT_LT(again_s, kTrainsAgainWithinS) << Words();
+    EXPECT_LT(again_s, kTrainsAgainWithinS + start_s) << Words();
     std::printf("%s on h%d: trains again %.2f s after the proof\n", each.pattern, each.host,
                 again_s);
     ExpectEnd();
@@ -137,8 +139,33 @@ TEST_F(HostsRun, LosesNothingToAnAgentThatLeavesLate) {
   EXPECT_EQ(LastGeneration(), generation + 1) << Words();
 }
 
-// Its starter does not notice that it is gone, as srun does not when slurmstepd is killed.
-TEST_F(HostsRun, StartsAnAgentAgainWhoseStarterNeverEnds) {
+// It stands still, so it is killed in the end, and cannot clean up behind itself.
+TEST_F(HostsRun, LeavesNothingOfAnAgentThatHadToBeKilled) {
+  Start(WriteJob(kFixed, "slots: 6", kUnchecked, 100000), {"--hosts", "h1:6"});
+  ASSERT_TRUE(WaitForStep(2)) << Words();
+  bed_->Run(1, "kill -STOP $(pgrep -f '^/[^ ]*/weft agent')");
+  bed_->Run(1, std::string(WEFT_BINARY_DIR "/bin/weft stop --now ") + folder());
+  EXPECT_TRUE(run_->Wait(30).has_value()) << Words();
+}
+
+// Its agents and ranks come back to the next one within the lease.
+TEST_F(HostsRun, TrainsOnWhenWeftdIsKilled) {
+  const std::map<int64_t, std::string> alone = CurveOfOneHost();
+  StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));
+  ASSERT_TRUE(WaitForStep(23)) << Words();
+  Kill(1, "^/[^ ]*/weftd ");
+  ExpectEnd();
+  EXPECT_THAT(run_->Stdout() + run_->Stderr(), HasSubstr("(weftd) was killed by signal 9"));
+  EXPECT_EQ(Curve(), alone);
+  EXPECT_EQ(LastGeneration(), 1) << Words();
+}
+
+// The gate proves it of srun, which is waited for as long as a lease (tests/slurm/ends_test.cc);
+// ssh, which gives a link up by itself, is for half a minute.
+class HostsByHand : public HostsRun {};
+
+// Its starter does not notice that it is gone.
+TEST_F(HostsByHand, StartsAnAgentAgainWhoseStarterNeverEnds) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
   const std::string bin = bed_->shared() + "/bin";
   std::filesystem::create_directory(bin);
@@ -156,27 +183,6 @@ TEST_F(HostsRun, StartsAnAgentAgainWhoseStarterNeverEnds) {
   EXPECT_THAT(run_->Stdout(), HasSubstr("host h2: its agent was not heard for 3"));
   EXPECT_THAT(run_->Stdout(), HasSubstr("does not end, and is killed; its agent is started again"));
   EXPECT_EQ(Curve(), alone);
-}
-
-// It stands still, so it is killed in the end, and cannot clean up behind itself.
-TEST_F(HostsRun, LeavesNothingOfAnAgentThatHadToBeKilled) {
-  Start(WriteJob(kFixed, "slots: 6", "", 100000), {"--hosts", "h1:6"});
-  ASSERT_TRUE(WaitForStep(2)) << Words();
-  bed_->Run(1, "kill -STOP $(pgrep -f '^/[^ ]*/weft agent')");
-  bed_->Run(1, std::string(WEFT_BINARY_DIR "/bin/weft stop --now ") + folder());
-  EXPECT_TRUE(run_->Wait(30).has_value()) << Words();
-}
-
-// Its agents and ranks come back to the next one within the lease.
-TEST_F(HostsRun, TrainsOnWhenWeftdIsKilled) {
-  const std::map<int64_t, std::string> alone = CurveOfOneHost();
-  StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));
-  ASSERT_TRUE(WaitForStep(23)) << Words();
-  Kill(1, "^/[^ ]*/weftd ");
-  ExpectEnd();
-  EXPECT_THAT(run_->Stdout() + run_->Stderr(), HasSubstr("(weftd) was killed by signal 9"));
-  EXPECT_EQ(Curve(), alone);
-  EXPECT_EQ(LastGeneration(), 1) << Words();
 }
 
 }  // namespace

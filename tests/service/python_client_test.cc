@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "tests/end_to_end/lacking.h"
 #include "tests/service/service_bed.h"
 
 namespace weft {
@@ -21,9 +22,8 @@ class PythonClient : public ServiceBed {
     ServiceBed::SetUp();
     const std::string imports =
         std::string(kPython) + " -c 'import grpc, google.protobuf' 2>/dev/null";
-    if (std::system(("timeout 60 " + imports).c_str()) != 0) {
-      GTEST_SKIP() << kPython << " has no grpcio; install python3-grpcio and python3-protobuf";
-    }
+    const bool has_grpcio = std::system(("timeout 60 " + imports).c_str()) == 0;
+    END_FOR_WANT_OF(has_grpcio ? "" : "no grpcio; install python3-grpcio and python3-protobuf");
     // As docs/service.md has it.
     const std::string protoc =
         "cd " WEFT_SOURCE_DIR " && timeout 60 protoc -I proto --python_out=" + folder() +

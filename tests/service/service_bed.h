@@ -62,6 +62,9 @@ class ServiceBed : public ::testing::Test {
   v1::Job WaitForStep(const std::string& job, int64_t step, double timeout_s = 60);
   // Last loss of each step in the run folder's metrics, as bits.
   std::map<int64_t, std::string> Curve(const std::string& name) const;
+  // The same of a job that nothing is done to, for so many steps; trained by the first test of the
+  // process that asks. REQUIRES: a host of so many slots, of which none is used.
+  std::map<int64_t, std::string> UndisturbedCurve(int slots, int64_t steps);
   // All events of a job from `after_revision` until it is over.
   std::vector<v1::Event> Events(const std::string& job, int64_t after_revision = 0);
 

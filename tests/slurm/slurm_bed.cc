@@ -14,6 +14,7 @@ namespace weft {
 namespace {
 
 constexpr double kIdleWithinS = 60;
+constexpr double kIdleAgainWithinS = 20;  // a new bed takes a few seconds
 
 constexpr const char* kSlurmPrograms[] = {"/usr/sbin/munged", "/usr/sbin/slurmctld",
                                           "/usr/sbin/slurmd", "/usr/bin/sbatch",
@@ -28,7 +29,7 @@ std::string Config(const std::string& folder, const std::string& more) {
        << "/spool-%n\nSlurmctldPidFile=/run/slurmctld.pid\nSlurmdPidFile=/run/slurmd.pid\n"
        << "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nReturnToService=2\n"
        << "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
-       << "KillWait=5\nSlurmdTimeout=20\nMessageTimeout=10\nSlurmdParameters=config_overrides\n"
+       << "KillWait=5\nSlurmdTimeout=60\nMessageTimeout=10\nSlurmdParameters=config_overrides\n"
        << "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1\n"
        << "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nJobCompType=jobcomp/none\n"
        << more;
@@ -65,11 +66,14 @@ SlurmBed::SlurmBed(const std::string& more)
   for (int host = 1; host <= kHead; ++host) StartMunge(host);
   Daemon(kHead, {"/usr/sbin/slurmctld", "-D", "-c"});
   for (int node = 1; node <= kNodes; ++node) StartNode(node);
-  const bool idle = Eventually(kIdleWithinS, [&] {
-    const HostBed::Answer nodes = hosts_->Run(kHead, "sinfo -h -N -t idle -p low -o %n");
-    return std::count(nodes.out.begin(), nodes.out.end(), '\n') == kNodes;
-  });
+  const bool idle = Eventually(kIdleWithinS, [&] { return NodesAreIdle(); });
   if (!idle) throw std::runtime_error("Slurm's nodes do not become idle:\n" + Logs());
+  hosts_->Remember();
+}
+
+bool SlurmBed::NodesAreIdle() {
+  const HostBed::Answer nodes = hosts_->Run(kHead, "sinfo -h -N -t idle -p low -o %n");
+  return std::count(nodes.out.begin(), nodes.out.end(), '\n') == kNodes;
 }
 
 SlurmBed::~SlurmBed() = default;
@@ -163,9 +167,17 @@ void SlurmBed::ExpectNothingLeft() {
     for (const std::string& line : left) {
       ADD_FAILURE() << HostBed::Name(host) << " still runs " << line;
     }
-    const HostBed::Answer files = hosts_->Run(host, "ls -A /tmp /dev/shm");
-    EXPECT_EQ(files.out, "/dev/shm:\n\n/tmp:\n") << HostBed::Name(host);
+    hosts_->ExpectNoFiles(host);
   }
+}
+
+std::string SlurmBed::Reset() {
+  const bool idle = Eventually(kIdleAgainWithinS, [&] {
+    hosts_->Run(kHead, "scancel --user=root --state=PENDING; scancel --user=root");
+    return hosts_->Run(kHead, "squeue -h").out.empty() && NodesAreIdle();
+  });
+  if (!idle) return "its nodes are not idle: " + hosts_->Run(kHead, "squeue; sinfo -N").out;
+  return hosts_->Reset();
 }
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SlurmBed: a real Slurm on the hosts of a HostBed: slurmctld on the last of them, which is the
 // head that people log in to and no node of the cluster; slurmd and munge on each of the others.
-// All daemons run in the hosts' namespaces and end with them.
+// All daemons run in the hosts' namespaces and end with them. A suite has one bed (kept_bed.h).
 #pragma once
 #include <memory>
 #include <string>
@@ -45,8 +45,11 @@ class SlurmBed {
 
   // Nothing of a job is left on any host: no process, nothing in /tmp and /dev/shm.
   void ExpectNothingLeft();
+  // Cancels jobs and waits until all nodes are idle, then as HostBed's.
+  std::string Reset();
 
  private:
+  bool NodesAreIdle();
   void WriteFiles(const std::string& more);
   void StartMunge(int host);
   void Daemon(int host, const std::vector<std::string>& command);

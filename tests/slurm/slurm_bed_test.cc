@@ -3,12 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/end_to_end/lacking.h"
+
 namespace weft {
 namespace {
 
 TEST(SlurmBed, RunsAStepOnThreeNodesAndLeavesNothing) {
-  const std::string missing = SlurmBed::Missing();
-  if (!missing.empty()) GTEST_SKIP() << missing;
+  END_FOR_WANT_OF(SlurmBed::Missing());
   SlurmBed bed;
   EXPECT_EQ(bed.Head("cd " + bed.shared() + " && srun -N3 --ntasks-per-node=1 hostname | sort"),
             "h1\nh2\nh3");

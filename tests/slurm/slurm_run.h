@@ -1,5 +1,6 @@
 // SlurmRun: jobs that are submitted by `weft submit` on the head of a SlurmBed, with the real
-// binaries, sbatch, srun and mpirun. After each test nothing is left on any host.
+// binaries, sbatch, srun and mpirun. After each test nothing is left on any host. The tests of a
+// suite have one bed, and train each curve that losses are held against once.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/hosts/kept_bed.h"
 #include "tests/slurm/slurm_bed.h"
 
 namespace weft {
@@ -24,14 +26,18 @@ struct SlurmJobWords {
   std::string name = "tiny";
   std::string parallelism = "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
   std::string cluster = "slots: 2, nodes: 3, scheduler: slurm";
-  std::string more = "";
+  // The nodes share this machine's cores with other tests, so that one may be found too slow.
+  std::string more = "fault_tolerance: {preflight: false}\n";
   int64_t steps = 60;
 };
 
 class SlurmRun : public ::testing::Test {
  protected:
+  using Bed = KeptBed<SlurmBed, std::string>;
+
   void SetUp() override;
   void TearDown() override;
+  static void TearDownTestSuite() { Bed::OfProcess().TakeDown(); }
 
   std::string folder(const std::string& name = "tiny") const;
   // Writes a job file and returns its path.
@@ -52,13 +58,17 @@ class SlurmRun : public ::testing::Test {
   int64_t LastGeneration() const;
   // The loss of each step; one that was done again has to have the same.
   std::map<int64_t, std::string> Curve(const std::string& name = "tiny") const;
-  // The same job on the head alone, without Slurm; removes its run folder.
+  // The same job on the head alone, without Slurm; trained once for each layout and number of
+  // steps.
   std::map<int64_t, std::string> LocalCurve(SlurmJobWords words = {});
   // No loss differs by more than 1e-5 of itself from the curve's.
   void ExpectNear(const std::map<int64_t, std::string>& curve) const;
   std::string Words(const std::string& name = "tiny") const;  // for a failure's text
 
-  std::unique_ptr<SlurmBed> bed_;
+  // Lines for slurm.conf that the suite's bed has beside its own.
+  virtual std::string MoreOfSlurm() const { return ""; }
+
+  SlurmBed* bed_ = nullptr;
 };
 
 }  // namespace weft

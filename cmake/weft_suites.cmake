@@ -1,0 +1,55 @@
+# weft_suite_test(hosts_test LABEL hosts LANE hosts SOURCES ... PRIVATE ... SUITES HostsRun:90 Offers:30
+#                 [DRAWS suite...] [BY_HAND suite...] [KERNELS filter])
+# One GoogleTest binary, one ctest entry per suite of it, "hosts_test.HostsRun": its tests are run by
+# one process, one after the other, and share what is dear to make, as a bed or a curve. Beside each
+# suite stand the seconds that it takes alone on two cores; its time limit follows from them.
+# Entries of a lane never run beside each other, those of different lanes do: they wait for most of
+# their time. The longest lane begins first. "hosts_test.suites" fails where the binary has a suite
+# that is not named, or none of a name.
+#   DRAWS    suites with seeds that `deploy/test.sh --all random` draws: label `drawn`, too
+#   BY_HAND  suites that only it runs: label `long`
+function(weft_suite_test name)
+  cmake_parse_arguments(arg "" "LABEL;LANE;KERNELS" "SOURCES;PRIVATE;SUITES;DRAWS;BY_HAND" ${ARGN})
+  weft_test_binary(${name} SOURCES ${arg_SOURCES} PRIVATE ${arg_PRIVATE})
+  set(lane_seconds 0)
+  set(names ${arg_BY_HAND})
+  foreach(suite ${arg_SUITES})
+    string(REGEX MATCH "^([^:]+):([0-9]+)$" matched "${suite}")
+    if(NOT matched)
+      message(FATAL_ERROR "${name}: ${suite} is no suite and its seconds; write HostsRun:90")
+    endif()
+    list(APPEND names ${CMAKE_MATCH_1})
+    math(EXPR lane_seconds "${lane_seconds} + ${CMAKE_MATCH_2}")
+  endforeach()
+  foreach(suite ${arg_SUITES})
+    string(REGEX MATCH "^([^:]+):([0-9]+)$" matched "${suite}")
+    set(suite ${CMAKE_MATCH_1})
+    # Six busy processes on two cores slow a suite four times where all of it is computing.
+    math(EXPR timeout "${CMAKE_MATCH_2} * 5 + 240")
+    weft_suite_entry(${name} ${suite} LABEL ${arg_LABEL} TIMEOUT ${timeout} WAITS LANE ${arg_LANE}
+      COST ${lane_seconds})
+    if(suite IN_LIST arg_DRAWS)
+      set_tests_properties(${name}.${suite} PROPERTIES LABELS "${arg_LABEL};drawn")
+    endif()
+  endforeach()
+  foreach(suite ${arg_BY_HAND})
+    weft_suite_entry(${name} ${suite} LABEL long TIMEOUT 5400 WAITS LANE ${arg_LANE})
+  endforeach()
+  weft_test_properties(properties LABEL ${arg_LABEL} WAITS LANE ${arg_LANE})
+  if(arg_KERNELS)
+    weft_kernel_tests(${name} "${arg_KERNELS}" "${properties}")
+  endif()
+  add_test(NAME ${name}.suites COMMAND ${CMAKE_COMMAND} -D "BINARY=$<TARGET_FILE:${name}>"
+    -D "SUITES=${names}" -P ${PROJECT_SOURCE_DIR}/cmake/check_suites.cmake)
+  set_tests_properties(${name}.suites PROPERTIES ${properties})
+endfunction()
+
+# weft_suite_entry(NAME SUITE properties...)
+function(weft_suite_entry name suite)
+  weft_test_properties(properties ${ARGN})
+  add_test(NAME ${name}.${suite} COMMAND ${name} --gtest_filter=${suite}.*)
+  # A test that is skipped marks the entry as skipped, if none of the others has failed: then the list
+  # of the skipped ones is the last that GoogleTest says.
+  set_tests_properties(${name}.${suite} PROPERTIES ${properties}
+    SKIP_REGULAR_EXPRESSION "tests?, listed below:\n(\\[  SKIPPED \\] [^\n]*\n?)+$")
+endfunction()
