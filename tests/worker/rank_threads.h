@@ -53,7 +53,7 @@ struct RankThreads {
   std::function<void(int rank, const SaveId&)> shard_written = {};
   std::function<void(int rank, const SaveId&)> awaits_save_over = {};
   std::function<void(int rank, const SaveId&)> save_over = {};
-  int64_t timeout_ms = 20000;  // of one collective
+  int64_t timeout_ms = 60000;  // of one collective: it only ends a test that has failed
   std::map<std::string, std::string> computes_by = {};
 };
 
