@@ -8,7 +8,6 @@
 #include "coordinator/messages.h"
 #include "plan/errors.h"
 #include "process/authority.h"
-#include "process/clock.h"
 #include "process/log.h"
 #include "process/outbox.h"
 #include "process/rpc.h"
@@ -111,7 +110,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
       driver_->leases().Dismiss(id_);
       return outbox_->Close(welcome);
     }
-    const std::optional<int64_t> lease_ms = driver_->leases().Grant(id_, BootTimeMs());
+    const std::optional<int64_t> lease_ms = driver_->leases().Grant(id_, driver_->now_ms());
     if (!lease_ms) return;  // it has not said hello, or is turned away
     outbox_->Send(LeaseOrder(report_.heartbeat().sent_boot_ms(), *lease_ms));
   }

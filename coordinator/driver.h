@@ -42,7 +42,7 @@ struct DriverOptions {
   std::string version;              // of this build
   std::optional<int64_t> lease_ms;  // instead of fault_tolerance.heartbeat_timeout_seconds
   int64_t max_queued_bytes = int64_t{256} << 20;  // of reports that wait
-  std::function<int64_t()> now_ms = BootTimeMs;
+  std::function<int64_t()> now_ms = BootTimeMs;   // from any thread
   // For people, and to number what outlives a restart.
   std::function<int64_t()> unix_ms = UnixTimeMs;
   // Without one, RunOnce does what there is to do: so a test makes the time and the order.
@@ -109,8 +109,9 @@ class Driver final {
   void DetachAgent(int64_t id);
   void Detach(int64_t id);
 
-  // Whoever hears an agent's heartbeat grants its lease, on any thread.
+  // Whoever hears an agent's heartbeat grants its lease, on any thread, by the driver's clock.
   LeaseBook& leases() { return leases_; }
+  int64_t now_ms() const { return options_.now_ms(); }
 
  private:
   struct Stream {

@@ -19,7 +19,7 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kVersion = 0x7765667470670002;  // "weftpg", and a number for each layout
-constexpr int kReadTries = 128;                    // the second half with pauses, some 4 ms in all
+constexpr int kReadTries = 128;                    // the second half with pauses
 constexpr std::chrono::microseconds kReadPause{10};
 constexpr size_t kActionWords = 2;  // of 8 bytes
 
@@ -223,7 +223,11 @@ absl::StatusOr<PageReader> PageReader::Open(const std::string& path) {
   return PageReader(*std::move(page));
 }
 
-absl::StatusOr<PageView> PageReader::Read() const {
+void PageReader::PauseForWriter() {
+  std::this_thread::sleep_for(kReadPause);
+}
+
+absl::StatusOr<PageView> PageReader::Read(const std::function<void()>& pause) const {
   const uint64_t version = page_->version.load(std::memory_order_acquire);
   if (version == 0) return PageView();
   if (version != kVersion) {
@@ -237,7 +241,7 @@ absl::StatusOr<PageView> PageReader::Read() const {
     std::atomic_thread_fence(std::memory_order_acquire);
     if (before % 2 == 0 && page_->lock.load(kRelaxed) == before) break;
     // A writer that has lost its core in between goes on; one that is gone has left it so.
-    if (i >= kReadTries / 2) std::this_thread::sleep_for(kReadPause);
+    if (i >= kReadTries / 2) pause();
   }
   view.polls = Get(page_->blocking.polls) + Get(page_->started.polls);
   const bool is_started = view.call.kind == CallKind::kAwaitStarted;

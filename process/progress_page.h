@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -118,8 +119,10 @@ class PageReader {
  public:
   static absl::StatusOr<PageReader> Open(const std::string& path);
   // Returns what it holds now; the best that can be had of a writer that was stopped amid a change.
-  // FailedPrecondition for a page of another version.
-  absl::StatusOr<PageView> Read() const;
+  // FailedPrecondition for a page of another version. `pause`: between two looks at a page whose
+  // writer does not come through; some of them take 4 ms in all.
+  absl::StatusOr<PageView> Read(const std::function<void()>& pause = PauseForWriter) const;
+  static void PauseForWriter();
 
  private:
   explicit PageReader(std::shared_ptr<const ProgressPage> page) : page_(std::move(page)) {}

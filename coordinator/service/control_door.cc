@@ -55,7 +55,7 @@ class JobsStream final : public grpc::ServerWriteReactor<v1::WatchReply> {
 absl::StatusOr<Caller> JobsDoor::Admit(Context* context, Role least, const char* what) const {
   absl::StatusOr<Caller> caller = find_(*context);
   // Calls that are denied count, too: each is a line of the log.
-  if (caller.ok()) RETURN_IF_ERROR(limits_.TakeCall(CallerText(*caller), BootTimeMs()));
+  if (caller.ok()) RETURN_IF_ERROR(limits_.TakeCall(CallerText(*caller), now_ms_()));
   if (caller.ok() && caller->role < least) {
     caller = absl::PermissionDeniedError(absl::StrCat(CallerText(*caller), " may not call ", what));
   }

@@ -19,13 +19,15 @@ namespace weft {
 
 class JobsDoor final : public v1::Control::CallbackService {
  public:
-  // `ids` gives the streams theirs, each once. `limits` are those of all doors.
+  // `ids` gives the streams theirs, each once. `limits` are those of all doors, `now_ms` their
+  // clock.
   JobsDoor(std::string version, FleetDriver& fleet, std::atomic<int64_t>& ids, CallLimits& limits,
-           CallerFinder find)
+           std::function<int64_t()> now_ms, CallerFinder find)
       : version_(std::move(version)),
         fleet_(fleet),
         ids_(ids),
         limits_(limits),
+        now_ms_(std::move(now_ms)),
         find_(std::move(find)) {}
 
   using Context = grpc::CallbackServerContext;
@@ -70,6 +72,7 @@ class JobsDoor final : public v1::Control::CallbackService {
   FleetDriver& fleet_;
   std::atomic<int64_t>& ids_;
   CallLimits& limits_;
+  const std::function<int64_t()> now_ms_;
   const CallerFinder find_;
 };
 

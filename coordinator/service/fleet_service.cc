@@ -40,7 +40,7 @@ class UserServer {
              CallLimits& limits, const Caller& caller)
       : agents_(DriversOf(fleet), ids),
         offers_(fleet, ids, Is(caller), ""),
-        jobs_(options.version, fleet, ids, limits, Is(caller)) {
+        jobs_(options.version, fleet, ids, limits, options.now_ms, Is(caller)) {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     if (caller.role != Role::kViewer) builder.RegisterService(&agents_);
@@ -104,7 +104,7 @@ struct FleetService::Doors {
     const CallerFinder find = TlsCallers(network.revoked_file);
     agents = std::make_unique<RemoteAgentDoor>(DriversOf(fleet), ids, network.revoked_file);
     offers = std::make_unique<OfferDoor>(fleet, ids, find, network.revoked_file);
-    jobs = std::make_unique<JobsDoor>(options.version, fleet, ids, limits, find);
+    jobs = std::make_unique<JobsDoor>(options.version, fleet, ids, limits, options.now_ms, find);
     ASSIGN_OR_RETURN(door, TlsDoor::Open(network, {agents.get(), offers.get(), jobs.get()}));
     return absl::OkStatus();
   }

@@ -2,6 +2,8 @@
 // agents of jobs, on a unix socket and, with TLS, on the network; reflection and health beside
 // them.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +14,7 @@
 #include "coordinator/service/caller.h"
 #include "coordinator/service/fleet_driver.h"
 #include "coordinator/tls_door.h"
+#include "process/clock.h"
 
 namespace weft {
 
@@ -22,6 +25,7 @@ struct FleetServiceOptions {
   std::map<std::string, Role> roles = {};
   std::optional<TlsDoorOptions> network = {};
   CallLimitOptions limits = {};
+  std::function<int64_t()> now_ms = BootTimeMs;  // of the limits
 };
 
 class FleetService final {

@@ -16,7 +16,6 @@
 #include "launcher/agent/lease_times.h"
 #include "launcher/agent/rank_relay.h"
 #include "plan/errors.h"
-#include "process/clock.h"
 #include "process/rpc.h"
 #include "proto/agent.grpc.pb.h"
 
@@ -44,11 +43,11 @@ bool IsFinal(const absl::Status& status) {
 class AgentLink::Impl {
  public:
   explicit Impl(AgentLinkOptions options)
-      : options_(std::move(options)), hello_(options_.hello), heard_ms_(BootTimeMs()) {}
+      : options_(std::move(options)), hello_(options_.hello), heard_ms_(options_.now_ms()) {}
 
   absl::Status Start() {
     ASSIGN_OR_RETURN(
-        relay_, RankRelay::Start(options_.rank_socket,
+        relay_, RankRelay::Start(options_.rank_socket, options_.now_ms,
                                  [this](const proto::AgentReport& said) { return SendUp(said); }));
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
@@ -107,7 +106,7 @@ class AgentLink::Impl {
         Refuse(channel.status());
       }
       std::unique_lock lock(mutex_);
-      if (BootTimeMs() - heard_ms_ > kDialForMs) {
+      if (options_.now_ms() - heard_ms_ > kDialForMs) {
         lock.unlock();
         Refuse(absl::UnavailableError("no coordinator was reached for an hour"));
         lock.lock();
@@ -127,7 +126,7 @@ class AgentLink::Impl {
       broken_ = false;
       sent_ = 0;
       *hello.mutable_hello() = hello_;
-      hello.mutable_hello()->set_sent_boot_ms(BootTimeMs());
+      hello.mutable_hello()->set_sent_boot_ms(options_.now_ms());
     }
     const std::unique_ptr<proto::AgentLink::Stub> stub = proto::AgentLink::NewStub(channel);
     const std::unique_ptr<Stream> stream = stub->Attach(context_.get());
@@ -161,10 +160,11 @@ class AgentLink::Impl {
         std::unique_lock lock(mutex_);
         const int64_t lease_ms = lease_ms_;
         const int64_t next_ms = last_heartbeat_ms + HeartbeatMs(lease_ms);
-        changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, next_ms - BootTimeMs())), [&] {
-          return closing_ || broken_ || sent_ < waiting_.size() || !envelopes_.empty() || asks_ ||
-                 lease_ms_ != lease_ms;
-        });
+        changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, next_ms - options_.now_ms())),
+                          [&] {
+                            return closing_ || broken_ || sent_ < waiting_.size() ||
+                                   !envelopes_.empty() || asks_ || lease_ms_ != lease_ms;
+                          });
         if (closing_ || broken_) return;
         // The words of a rank come before the news that it has ended.
         batch.assign(std::make_move_iterator(envelopes_.begin()),
@@ -175,11 +175,11 @@ class AgentLink::Impl {
                      waiting_.end());
         sent_ = waiting_.size();
         heartbeat = std::exchange(asks_, false) ||
-                    BootTimeMs() >= last_heartbeat_ms + HeartbeatMs(lease_ms_);
+                    options_.now_ms() >= last_heartbeat_ms + HeartbeatMs(lease_ms_);
       }
       // First of all: nothing else is as urgent.
       if (heartbeat) {
-        last_heartbeat_ms = BootTimeMs();
+        last_heartbeat_ms = options_.now_ms();
         if (!stream.Write(Heartbeat())) return;
       }
       for (const proto::AgentReport& report : batch) {
@@ -190,7 +190,7 @@ class AgentLink::Impl {
 
   proto::AgentReport Heartbeat() {
     proto::AgentReport report;
-    report.mutable_heartbeat()->set_sent_boot_ms(BootTimeMs());
+    report.mutable_heartbeat()->set_sent_boot_ms(options_.now_ms());
     for (const int64_t rank : relay_->TakeHeard()) report.mutable_heartbeat()->add_heard(rank);
     return report;
   }
@@ -215,7 +215,7 @@ class AgentLink::Impl {
       const std::lock_guard lock(mutex_);
       lease_ms_ = answer.lease_ms();
       lease_end_ms_ = std::max(lease_end_ms_, answer.sent_boot_ms() + lease_ms_);
-      asks_ = IsShort(lease_end_ms_ - BootTimeMs(), lease_ms_);
+      asks_ = IsShort(lease_end_ms_ - options_.now_ms(), lease_ms_);
       lease.set_stop_at_boot_ms(answer.sent_boot_ms() + RanksShareMs(lease_ms_));
     }
     lease.set_heartbeat_ms(HeartbeatMs(answer.lease_ms()));
@@ -242,7 +242,7 @@ class AgentLink::Impl {
     while (stream.Read(&order)) {
       const bool passed_on = PassOn(order);
       const std::lock_guard lock(mutex_);
-      heard_ms_ = BootTimeMs();
+      heard_ms_ = options_.now_ms();
       Acknowledge(order.acknowledged());
       if (passed_on || order.order_case() == proto::AgentOrder::ORDER_NOT_SET) continue;
       // The next stream's Hello tells of it, whether or not it has been started by then.

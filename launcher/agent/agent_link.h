@@ -4,6 +4,7 @@
 // so.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "process/clock.h"
 #include "process/tls_bundle.h"
 #include "proto/agent.pb.h"
 
@@ -22,6 +24,8 @@ struct AgentLinkOptions {
   std::string rank_socket;  // where ranks dial; must not exist yet
   proto::Hello hello;       // of the first stream
   int wake_fd = -1;         // an eventfd that is written when Take has something
+  // The clock of leases, CLOCK_BOOTTIME; another one in tests. From any thread.
+  std::function<int64_t()> now_ms = BootTimeMs;
 };
 
 class AgentLink final {

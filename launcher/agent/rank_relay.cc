@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "plan/errors.h"
-#include "process/clock.h"
 #include "process/listener.h"
 #include "process/outbox.h"
 #include "process/rpc.h"
@@ -37,7 +36,8 @@ using Box = Outbox<RankStream, proto::Order>;
 // The ranks that are connected, by stream.
 class Ranks {
  public:
-  explicit Ranks(RankRelay::SendUp send) : send_(std::move(send)) {}
+  Ranks(std::function<int64_t()> now_ms, RankRelay::SendUp send)
+      : now_ms_(std::move(now_ms)), send_(std::move(send)) {}
 
   // Returns the new stream's number; none if there is no coordinator.
   int64_t Come(const std::shared_ptr<Box>& box) {
@@ -45,7 +45,7 @@ class Ranks {
     if (!open_) return 0;
     boxes_[++last_] = box;
     // One that is over would end the rank at once; the next is on its way.
-    if (lease_.stop_at_boot_ms() > BootTimeMs()) SendLease(*box);
+    if (lease_.stop_at_boot_ms() > now_ms_()) SendLease(*box);
     return last_;
   }
 
@@ -126,6 +126,7 @@ class Ranks {
     box.Send(order);
   }
 
+  const std::function<int64_t()> now_ms_;
   const RankRelay::SendUp send_;
   std::mutex mutex_;  // guards all below, and is held while send_ is called
   bool open_ = false;
@@ -183,7 +184,8 @@ class WorkerLinkDoor final : public proto::WorkerLink::CallbackService {
 }  // namespace
 
 struct RankRelay::Door {
-  explicit Door(SendUp send) : ranks(std::move(send)), service(ranks) {}
+  Door(std::function<int64_t()> now_ms, SendUp send)
+      : ranks(std::move(now_ms), std::move(send)), service(ranks) {}
 
   Ranks ranks;
   WorkerLinkDoor service;
@@ -192,8 +194,9 @@ struct RankRelay::Door {
 };
 
 absl::StatusOr<std::unique_ptr<RankRelay>> RankRelay::Start(const std::string& socket_path,
+                                                            std::function<int64_t()> now_ms,
                                                             SendUp send) {
-  auto door = std::make_unique<Door>(std::move(send));
+  auto door = std::make_unique<Door>(std::move(now_ms), std::move(send));
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.RegisterService(&door->service);

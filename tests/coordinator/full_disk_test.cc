@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -54,9 +55,19 @@ class FileLimit {
   void (*handler_)(int);
 };
 
-TEST(PatientJournal, KeepsFactsInOrderUntilThereIsRoom) {
-  const std::string path = std::filesystem::path(testing::TempDir()) / "patient-journal.db";
-  std::filesystem::remove(path);
+class PatientJournalTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/patient-journal-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+};
+
+TEST_F(PatientJournalTest, KeepsFactsInOrderUntilThereIsRoom) {
+  const std::string path = folder_ + "/journal.db";
   {
     auto opened = Journal::Open(path);
     ASSERT_TRUE(opened.ok()) << opened.status();
@@ -85,7 +96,6 @@ TEST(PatientJournal, KeepsFactsInOrderUntilThereIsRoom) {
   ASSERT_TRUE(stored.ok()) << stored.status();
   ASSERT_EQ(stored->size(), 3u);
   EXPECT_TRUE((*stored)[2].event == Event(Launched{2}));
-  std::filesystem::remove(path);
 }
 
 // No log that SQLite opens while it lives can be synced as long as it is to fail.
@@ -127,9 +137,8 @@ class FailingSync {
   sqlite3_vfs failing_ = {};
 };
 
-TEST(PatientJournal, RidesOutADiskThatCannotSync) {
-  const std::string path = std::filesystem::path(testing::TempDir()) / "failing-journal.db";
-  for (const char* part : {"", "-wal", "-shm"}) std::filesystem::remove(path + part);
+TEST_F(PatientJournalTest, RidesOutADiskThatCannotSync) {
+  const std::string path = folder_ + "/journal.db";
   {
     FailingSync disk;
     auto opened = Journal::Open(path);
@@ -152,7 +161,6 @@ TEST(PatientJournal, RidesOutADiskThatCannotSync) {
   ASSERT_TRUE(stored.ok()) << stored.status();
   ASSERT_EQ(stored->size(), 3u);
   EXPECT_TRUE((*stored)[1].event == Event(Launched{1}));
-  std::filesystem::remove(path);
 }
 
 // Two ranks that train, and their coordinator.

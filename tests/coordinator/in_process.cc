@@ -59,8 +59,9 @@ std::string NewFolder() {
 
 }  // namespace
 
-InProcessCoordinator::InProcessCoordinator(std::optional<int64_t> lease_ms)
-    : lease_ms_(lease_ms), folder_(NewFolder()) {}
+InProcessCoordinator::InProcessCoordinator(std::optional<int64_t> lease_ms,
+                                           const StandingClock* clock)
+    : lease_ms_(lease_ms), clock_(clock), folder_(NewFolder()) {}
 
 InProcessCoordinator::~InProcessCoordinator() {
   Stop();
@@ -72,6 +73,7 @@ absl::Status InProcessCoordinator::Start() {
   DriverOptions options;
   options.version = Version();
   options.lease_ms = lease_ms_;
+  options.now_ms = clock();
   options.max_queued_bytes = max_queued_bytes_;
   options.writes_tokens = false;
   options.check_again_ms = check_again_ms_;
@@ -88,9 +90,14 @@ void InProcessCoordinator::Stop() {
   driver_.reset();
 }
 
-void InProcessCoordinator::HoldDriver(int64_t ms) {
-  driver_->GetJob(proto::JobRequest(), [ms](const absl::StatusOr<proto::JobStatus>&) {
-    std::this_thread::sleep_for(milliseconds(ms));
+std::function<int64_t()> InProcessCoordinator::clock() const {
+  if (clock_ == nullptr) return BootTimeMs;
+  return [clock = clock_] { return clock->now_ms(); };
+}
+
+void InProcessCoordinator::HoldDriver(const std::shared_future<void>& until) {
+  driver_->GetJob(proto::JobRequest(), [until](const absl::StatusOr<proto::JobStatus>&) {
+    until.wait_for(milliseconds(kPatienceMs));
   });
 }
 
@@ -259,6 +266,7 @@ InProcessHost::InProcessHost(const InProcessCoordinator& coordinator, const std:
   options.coordinator = coordinator.target();
   options.rank_socket = folder_ + "/ranks.sock";
   options.wake_fd = wake_;
+  options.now_ms = coordinator.clock();
   options.hello.set_version(Version());
   options.hello.set_wire_version(kWireVersion);
   options.hello.set_host(name);
@@ -300,7 +308,7 @@ void InProcessHost::WantDaemon(int64_t generation, const std::string& host,
   Say(report);
 }
 
-absl::StatusOr<proto::AgentOrder> InProcessHost::NextOrder(int64_t timeout_ms) {
+bool InProcessHost::AwaitOrder(int64_t timeout_ms) {
   const Clock::time_point end = Clock::now() + milliseconds(timeout_ms);
   while (orders_.empty() && Clock::now() < end) {
     pollfd wake{wake_, POLLIN, 0};
@@ -309,7 +317,11 @@ absl::StatusOr<proto::AgentOrder> InProcessHost::NextOrder(int64_t timeout_ms) {
     if (read(wake_, &count, sizeof(count)) < 0) continue;
     for (proto::AgentOrder& order : link_->Take()) orders_.push_back(std::move(order));
   }
-  if (orders_.empty()) return absl::DeadlineExceededError("no order came");
+  return !orders_.empty();
+}
+
+absl::StatusOr<proto::AgentOrder> InProcessHost::NextOrder(int64_t timeout_ms) {
+  if (!AwaitOrder(timeout_ms)) return absl::DeadlineExceededError("no order came");
   proto::AgentOrder order = orders_.front();
   orders_.pop_front();
   return order;
@@ -322,6 +334,14 @@ bool InProcessHost::WaitForLease() const {
     std::this_thread::sleep_for(milliseconds(5));
   }
   return lease_end_ms() != before_ms;
+}
+
+bool InProcessHost::WaitForLeaseTo(int64_t end_ms) const {
+  const Clock::time_point end = Clock::now() + milliseconds(kPatienceMs);
+  while (lease_end_ms() < end_ms && Clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return lease_end_ms() >= end_ms;
 }
 
 absl::Status InProcessHost::WaitForRefusal() {
@@ -354,6 +374,19 @@ void RawWorker::Say(proto::WorkerReport report) {
   report.set_generation(generation_);
   const std::lock_guard<std::mutex> lock(write_mutex_);
   stream_->Write(report);
+}
+
+bool RawWorker::IsHeard() {
+  const std::string topic = absl::StrCat("word-", ++words_);
+  proto::WorkerReport report;
+  report.mutable_note()->set_topic(topic);
+  report.mutable_note()->add_to(rank_);
+  Say(report);
+  const auto is_back = [&](const proto::Note& note) { return note.topic() == topic; };
+  return WaitFor([&](const proto::Order& order) {
+           return std::any_of(order.notes().notes().begin(), order.notes().notes().end(), is_back);
+         })
+      .has_value();
 }
 
 std::optional<proto::Order> RawWorker::WaitFor(
@@ -389,6 +422,22 @@ void RawWorker::Read() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ended_ = true;
   changed_.notify_all();
+}
+
+bool PassTime(StandingClock& clock, int64_t ms, int64_t lease_ms,
+              const std::vector<const InProcessHost*>& hosts,
+              const std::vector<RawWorker*>& ranks) {
+  const int64_t steps = ms * 2 / lease_ms + 1;
+  for (int64_t step = 0; step < steps; ++step) {
+    clock.Pass(ms * (step + 1) / steps - ms * step / steps);
+    for (const InProcessHost* host : hosts) {
+      if (!host->WaitForLeaseTo(clock.now_ms() + lease_ms)) return false;
+    }
+    for (RawWorker* rank : ranks) {
+      if (!rank->IsHeard()) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace weft

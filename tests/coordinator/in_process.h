@@ -3,10 +3,12 @@
 #pragma once
 #include <grpcpp/client_context.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,18 +20,33 @@
 #include "coordinator/driver.h"
 #include "coordinator/service/run_service.h"
 #include "launcher/agent/agent_link.h"
+#include "process/clock.h"
 #include "process/version.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/weft/v1/control.grpc.pb.h"
 
 namespace weft {
 
-inline constexpr int64_t kPatienceMs = 10000;  // for what is expected to come at once
+// For what is expected to come at once: it only ends a test that has failed.
+inline constexpr int64_t kPatienceMs = 60000;
+
+// A clock of a coordinator, its hosts and their ranks that stands until the test lets time pass: no
+// lease ends, and nobody falls silent, because a machine is busy. Thread-safe.
+class StandingClock {
+ public:
+  int64_t now_ms() const { return now_ms_; }
+  void Pass(int64_t ms) { now_ms_ += ms; }
+
+ private:
+  std::atomic<int64_t> now_ms_ = BootTimeMs();
+};
 
 // A folder with a journal and a socket; Start may be called again after Stop.
 class InProcessCoordinator {
  public:
-  explicit InProcessCoordinator(std::optional<int64_t> lease_ms = std::nullopt);
+  // `clock`: of its own and its hosts, and borrowed; null: the kernel's.
+  explicit InProcessCoordinator(std::optional<int64_t> lease_ms = std::nullopt,
+                                const StandingClock* clock = nullptr);
   // Before Start: reports that wait may take so much.
   void LimitQueue(int64_t bytes) { max_queued_bytes_ = bytes; }
   // Before Submit: jobs have a preflight. Otherwise tests would have to answer for each host.
@@ -44,8 +61,9 @@ class InProcessCoordinator {
   std::string target() const { return "unix:" + socket(); }
   std::string journal() const { return folder_ + "/journal.db"; }
   v1::Control::Stub& control() { return *control_; }
-  // The driver's thread waits for so long, as it does for a disk that hangs.
-  void HoldDriver(int64_t ms);
+  std::function<int64_t()> clock() const;
+  // The driver's thread waits until then, as it does for a disk that hangs.
+  void HoldDriver(const std::shared_future<void>& until);
 
   // Calls, each within kPatienceMs.
   absl::StatusOr<std::string> Submit(const std::string& request_id, const JobSpec& job,
@@ -60,6 +78,7 @@ class InProcessCoordinator {
 
  private:
   const std::optional<int64_t> lease_ms_;
+  const StandingClock* const clock_;
   int64_t max_queued_bytes_ = DriverOptions().max_queued_bytes;
   bool checks_hosts_ = false;
   int64_t check_again_ms_ = DriverOptions().check_again_ms;
@@ -131,10 +150,14 @@ class InProcessHost {
                   const std::vector<std::string>& args);
   // The next order for the agent itself; DeadlineExceeded after `timeout_ms`.
   absl::StatusOr<proto::AgentOrder> NextOrder(int64_t timeout_ms = kPatienceMs);
+  // Whether an order has come, which stays; waits for one for `timeout_ms`.
+  bool AwaitOrder(int64_t timeout_ms);
   // Why the coordinator wants no more of it; DeadlineExceeded after kPatienceMs.
   absl::Status WaitForRefusal();
   // Until the coordinator, a new one perhaps, has granted another lease; false after kPatienceMs.
   bool WaitForLease() const;
+  // Until it has a lease to `end_ms` or later; false after kPatienceMs.
+  bool WaitForLeaseTo(int64_t end_ms) const;
   int64_t lease_end_ms() const { return link_->lease_end_ms(); }
   void Say(proto::AgentReport report);
 
@@ -157,6 +180,9 @@ class RawWorker {
   // From any thread.
   void Say(proto::WorkerReport report);
   void Heartbeat() { Say({}); }
+  // Returns once the coordinator has heard this rank now: by a note to itself, which comes back.
+  // False if it does not within kPatienceMs. Until the rank is ready.
+  bool IsHeard();
   // Blocks until an order that `wanted` accepts has come; none after kPatienceMs, or if the stream
   // has ended.
   std::optional<proto::Order> WaitFor(const std::function<bool(const proto::Order&)>& wanted);
@@ -168,6 +194,7 @@ class RawWorker {
 
   const int64_t generation_;
   const int rank_;
+  int words_ = 0;  // of IsHeard
   grpc::ClientContext context_;
   std::unique_ptr<proto::WorkerLink::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::WorkerReport, proto::Order>> stream_;
@@ -178,5 +205,13 @@ class RawWorker {
   std::condition_variable changed_;
   std::thread reader_;
 };
+
+// Lets `ms` pass, in steps below half a lease in each of which the hosts get another lease and the
+// ranks are heard: whoever is not among them falls silent. Each host asks for its next lease after
+// an eighth of `lease_ms`, by its clock and the kernel's, so a step takes about that. False if
+// somebody is not answered.
+bool PassTime(StandingClock& clock, int64_t ms, int64_t lease_ms,
+              const std::vector<const InProcessHost*>& hosts,
+              const std::vector<RawWorker*>& ranks = {});
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/run_service.h"
+#include "launcher/agent/lease_times.h"
 #include "process/clock.h"
 #include "process/version.h"
 #include "tests/coordinator/in_process.h"
@@ -479,7 +481,9 @@ TEST_F(ServiceTest, ARestartedCoordinatorAdoptsItsWorkers) {
 }
 
 TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
-  InProcessCoordinator coordinator(/*lease_ms=*/600);
+  constexpr int64_t kLeaseMs = 600;
+  StandingClock clock;
+  InProcessCoordinator coordinator(kLeaseMs, &clock);
   ASSERT_TRUE(coordinator.Start().ok());
   ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
   auto host = std::make_unique<InProcessHost>(coordinator);
@@ -487,51 +491,82 @@ TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
   RawWorker mute(host->rank_target(), 1, 1, 2, Version());
   RawWorker lively(host->rank_target(), 1, 0, 2, Version());
   ASSERT_TRUE(mute.WaitFor([](const proto::Order& order) { return order.has_train(); }));
-  std::atomic<bool> stop = false;
-  std::thread beats([&] {
-    while (!stop) {
-      lively.Heartbeat();
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-  });
-  const Clock::time_point silent = Clock::now();
+  ASSERT_TRUE(PassTime(clock, kLeaseMs, kLeaseMs, {host.get()}, {&lively}));
+  EXPECT_FALSE(host->AwaitOrder(100)) << "it may be silent for so long";
+  ASSERT_TRUE(PassTime(clock, kLeaseMs / 4, kLeaseMs, {host.get()}));
   EXPECT_TRUE(lively.WaitFor([](const proto::Order& order) { return order.has_abort(); }));
-  EXPECT_GT(Clock::now() - silent, std::chrono::milliseconds(300));
-  EXPECT_LT(Clock::now() - silent, std::chrono::milliseconds(5000));
-  stop = true;
-  beats.join();
   const auto order = host->NextOrder();
   ASSERT_TRUE(order.ok() && order->has_stop_group()) << order.status();
   EXPECT_THAT(order->stop_group().reason(), HasSubstr("rank 1 (here) lost: nothing heard for 0."));
   // The host falls silent too; its lease and a margin are proof enough.
-  const int64_t lease_end_ms = host->lease_end_ms();
   host.reset();
   RawAgent elsewhere(coordinator.target(), {.machine = "machine-2"});
-  const auto next = elsewhere.NextOrder();
+  ASSERT_TRUE(PassTime(clock, kLeaseMs + kSilenceMarginMs, kLeaseMs, {}));
+  EXPECT_FALSE(elsewhere.NextOrder(100).ok()) << "it may have gone on until then";
+  auto next = elsewhere.NextOrder(20);
+  for (int rounds = 0; rounds < 100 && !next.ok(); ++rounds) {
+    clock.Pass(kLeaseMs / 4);
+    next = elsewhere.NextOrder(20);
+  }
   ASSERT_TRUE(next.ok() && next->has_launch()) << next.status();
   EXPECT_EQ(next->launch().generation(), 2);
-  EXPECT_GE(BootTimeMs(), lease_end_ms + kSilenceMarginMs);
 }
 
-TEST(ServiceLease, AWorkerGivesUpACoordinatorThatIsGoneBeforeItsLeaseEnds) {
-  InProcessCoordinator coordinator(/*lease_ms=*/1000);
-  ASSERT_TRUE(coordinator.Start().ok());
-  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  InProcessHost host(coordinator);
-  ASSERT_TRUE(host.NextOrder()->has_launch());
-  std::promise<absl::Status> lost;
-  std::future<absl::Status> why = lost.get_future();
-  LinkOptions options = OptionsFor(host, 1, 0);
-  options.on_lost = [&](const absl::Status& status) { lost.set_value(status); };
-  const auto link = Link::Attach(std::move(options));
-  ASSERT_TRUE(link.ok()) << link.status();
-  EXPECT_EQ(why.wait_for(std::chrono::milliseconds(1200)), std::future_status::timeout)
-      << "the agent's heartbeats keep it";
-  coordinator.Stop();
-  const Clock::time_point gone = Clock::now();
-  ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
-  EXPECT_EQ(why.get().code(), absl::StatusCode::kUnavailable);
-  EXPECT_LT(Clock::now() - gone, std::chrono::milliseconds(2000));
+// Returns once the link has had its host's newest lease, which lies before the note that comes
+// back.
+bool HasLease(Link& link, int64_t number) {
+  const std::string topic = absl::StrCat("word-", number);
+  link.SendNote(topic, {0}, "");
+  return link.WaitForNote(topic, 0, kPatienceMs).ok();
+}
+
+// One rank, whose link goes by the test's clock, as its host and its coordinator do.
+class ServiceClock : public testing::Test {
+ protected:
+  static constexpr int64_t kLeaseMs = 800;
+  void Begin(const JobSpec& job = SampleJob()) {
+    ASSERT_TRUE(coordinator_.Start().ok());
+    ASSERT_TRUE(coordinator_.Submit("r1", job, TwoReplicas()).ok());
+    host_.emplace(coordinator_);
+    ASSERT_TRUE(host_->NextOrder()->has_launch());
+    LinkOptions options = OptionsFor(*host_, 1, 0);
+    options.now_ms = coordinator_.clock();
+    options.on_lost = [&](const absl::Status& status) { lost_.set_value(status); };
+    auto link = Link::Attach(std::move(options));
+    ASSERT_TRUE(link.ok()) << link.status();
+    link_ = *std::move(link);
+  }
+  void Pass(int64_t ms) {
+    for (; ms > 0; ms -= kLeaseMs / 4) {
+      ASSERT_TRUE(PassTime(clock_, std::min(ms, kLeaseMs / 4), kLeaseMs, {&*host_}));
+      ASSERT_TRUE(HasLease(*link_, ++words_));
+    }
+  }
+  // It looks at its lease four times a second.
+  bool IsLost() const {
+    return why_.wait_for(std::chrono::milliseconds(500)) == std::future_status::ready;
+  }
+
+  StandingClock clock_;
+  InProcessCoordinator coordinator_{kLeaseMs, &clock_};
+  std::optional<InProcessHost> host_;
+  std::promise<absl::Status> lost_;
+  std::future<absl::Status> why_ = lost_.get_future();
+  std::unique_ptr<Link> link_;
+  int64_t words_ = 0;
+};
+
+TEST_F(ServiceClock, AWorkerGivesUpACoordinatorThatIsGoneBeforeItsLeaseEnds) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  ASSERT_NO_FATAL_FAILURE(Pass(kLeaseMs * 3 / 2));
+  EXPECT_FALSE(IsLost()) << "the agent's heartbeats keep it";
+  coordinator_.Stop();
+  clock_.Pass(RanksShareMs(kLeaseMs) - 1);
+  EXPECT_FALSE(IsLost());
+  clock_.Pass(1);
+  EXPECT_LT(clock_.now_ms(), host_->lease_end_ms());
+  ASSERT_EQ(why_.wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
+  EXPECT_EQ(why_.get().code(), absl::StatusCode::kUnavailable);
 }
 
 // A host that sleeps past the lease wakes up with workers that have no right to train any more,
@@ -551,60 +586,47 @@ TEST(ServiceLease, AWorkerCountsTheTimeThatItsHostSlept) {
   const auto link = Link::Attach(std::move(options));
   ASSERT_TRUE(link.ok()) << link.status();
   slept_ms = 50000;
-  ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  ASSERT_EQ(why.wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
   EXPECT_EQ(why.get().code(), absl::StatusCode::kUnavailable);
 }
 
-// A disk that hangs, or a plan that takes long, is no reason for anybody to stop training.
-TEST(ServiceLease, IsAnsweredByAThreadThatNeverWaitsForTheDriver) {
-  InProcessCoordinator coordinator(/*lease_ms=*/800);
-  ASSERT_TRUE(coordinator.Start().ok());
-  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  InProcessHost host(coordinator);
-  ASSERT_TRUE(host.NextOrder()->has_launch());
-  std::atomic<bool> lost = false;
-  std::vector<std::unique_ptr<Link>> links;
-  for (int rank = 0; rank < 2; ++rank) {
-    LinkOptions options = OptionsFor(host, 1, rank);
-    options.on_lost = [&](const absl::Status&) { lost = true; };
-    auto link = Link::Attach(std::move(options));
-    ASSERT_TRUE(link.ok()) << link.status();
-    ASSERT_TRUE(rank == 0 || (*link)->WaitForTrain().ok());
-    links.push_back(*std::move(link));
+// A disk that hangs, or a plan that takes long, is no reason for anybody to stop training. A turn
+// is an eighth of the lease: the rank's own thread may be six turns late.
+TEST_F(ServiceClock, LeasesAreAnsweredByAThreadThatNeverWaitsForTheDriver) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  std::promise<void> goes_on;
+  coordinator_.HoldDriver(goes_on.get_future().share());
+  for (int turn = 0; turn < 20; ++turn) {
+    ASSERT_TRUE(PassTime(clock_, kLeaseMs / 8, kLeaseMs, {&*host_})) << turn;
   }
-  coordinator.HoldDriver(3000);
-  std::this_thread::sleep_for(std::chrono::milliseconds(3200));
-  EXPECT_GT(host.lease_end_ms(), BootTimeMs());
-  EXPECT_FALSE(lost);
-  EXPECT_EQ(coordinator.Status()->generation(), 1) << "nor is anybody called silent for it";
+  EXPECT_FALSE(IsLost());
+  goes_on.set_value();
+  EXPECT_EQ(coordinator_.Status()->generation(), 1) << "nor is anybody called silent for it";
 }
 
 // How long ranks wait for one another is the job's to say: a rank has no limit of its own.
-TEST(ServiceLease, AWorkerWaitsForTheOthersUntilTheJobsLimit) {
-  InProcessCoordinator coordinator(/*lease_ms=*/2000);
-  ASSERT_TRUE(coordinator.Start().ok());
+TEST_F(ServiceClock, AWorkerWaitsForTheOthersUntilTheJobsLimit) {
   JobSpec job = SampleJob();
   job.comm.init_timeout_seconds = 3;
-  ASSERT_TRUE(coordinator.Submit("r1", job, TwoReplicas()).ok());
-  InProcessHost host(coordinator);
-  ASSERT_TRUE(host.NextOrder()->has_launch());
-  const auto link = Link::Attach(OptionsFor(host, 1, 0));
-  ASSERT_TRUE(link.ok()) << link.status();
-  const absl::Status given_up = (*link)->WaitForTrain().status();
+  ASSERT_NO_FATAL_FAILURE(Begin(job));
+  std::future<absl::Status> waits =
+      std::async(std::launch::async, [&] { return link_->WaitForTrain().status(); });
+  ASSERT_NO_FATAL_FAILURE(Pass(3000));
+  EXPECT_EQ(waits.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  ASSERT_TRUE(PassTime(clock_, kLeaseMs / 4, kLeaseMs, {&*host_}));
+  const absl::Status given_up = waits.get();
   EXPECT_EQ(given_up.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(given_up.message(), HasSubstr("within comm.init_timeout_seconds 3"));
 }
 
-TEST(ServiceLease, AWorkerWaitsForTheOthersNoLongerThanItsLease) {
-  InProcessCoordinator coordinator(/*lease_ms=*/1000);
-  ASSERT_TRUE(coordinator.Start().ok());
-  ASSERT_TRUE(coordinator.Submit("r1", SampleJob(), TwoReplicas()).ok());
-  InProcessHost host(coordinator);
-  ASSERT_TRUE(host.NextOrder()->has_launch());
-  const auto link = Link::Attach(OptionsFor(host, 1, 0));
-  ASSERT_TRUE(link.ok()) << link.status();
-  coordinator.Stop();
-  EXPECT_EQ((*link)->WaitForTrain().status().code(), absl::StatusCode::kUnavailable);
+TEST_F(ServiceClock, AWorkerWaitsForTheOthersNoLongerThanItsLease) {
+  ASSERT_NO_FATAL_FAILURE(Begin());
+  coordinator_.Stop();
+  std::future<absl::Status> waits =
+      std::async(std::launch::async, [&] { return link_->WaitForTrain().status(); });
+  EXPECT_EQ(waits.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  clock_.Pass(kLeaseMs);
+  EXPECT_EQ(waits.get().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(ServiceLease, AWorkerLeavesWhenItsGenerationIsOver) {
@@ -620,7 +642,7 @@ TEST(ServiceLease, AWorkerLeavesWhenItsGenerationIsOver) {
   const auto link = Link::Attach(std::move(options));
   ASSERT_TRUE(link.ok()) << link.status();
   host.RankEnded(1, /*rank=*/1, /*signal=*/9);
-  ASSERT_EQ(why.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  ASSERT_EQ(why.wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
   EXPECT_EQ(why.get().code(), absl::StatusCode::kAborted);
 }
 

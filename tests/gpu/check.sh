@@ -14,8 +14,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/host_libraries.sh"
 
-# Steps of the jobs that are compared, and of the one in which a rank is killed: a GPU makes a step
-# in milliseconds, and the kill must come before its end.
+# Steps of the jobs that are compared, and of the one in which a rank is killed.
 steps=60 killed_steps=600 interval=100 kill_after=150 length=64 width=128
 keep=false
 case ${1:-} in
@@ -161,18 +160,6 @@ Reached() {
   sed -n 's/.*ranks are reached by //p' "$1"/run/logs/generation-1/rank-0.log | tail -1
 }
 
-# A process of a worker of that run, by /proc: not every host has pgrep.
-WorkerOf() {
-  local process name
-  for process in /proc/[0-9]*; do
-    read -r name <"$process/comm" || continue
-    if [[ $name == weft-worker ]] && grep -qz -- "--run-folder=$1\$" "$process/cmdline"; then
-      echo "${process#/proc/}"
-      return
-    fi
-  done 2>/dev/null
-}
-
 # The same job twice, as two processes that share the GPU: left alone, and with a rank killed in
 # the middle. The losses of all steps must agree to the bit.
 LeftAlone() {
@@ -188,25 +175,18 @@ LeftAlone() {
   fi
 }
 
+# The rank that takes the file away as it reports step kill_after kills itself by the kernel's SIGKILL
+# (process/failpoint.h): a kill from outside might come after the job's end.
 KillAndResume() {
-  local a=$work/left_alone b=$work/killed name="kill -9 and resume" victim run code killed=false
+  local a=$work/left_alone b=$work/killed name="kill -9 and resume" code=0
   WriteJob "$b" true "$killed_steps"
-  Within 120 "$weft_bin/weft" run "$b/job.yaml" >"$b/out" 2>&1 &
-  run=$!
-  while kill -0 $run 2>/dev/null; do
-    if (($(cat "$b/run/metrics.jsonl" 2>/dev/null | grep -c loss_hex) >= kill_after)); then
-      victim=$(WorkerOf "$b/run")
-      [[ -n $victim ]] && kill -9 "$victim" && killed=true
-      break
-    fi
-    sleep 0.02
-  done
-  wait $run
-  code=$?
+  : >"$b/alive"
+  WEFT_FAILPOINT=rank.report_step:$kill_after:$b/alive Within 120 "$weft_bin/weft" run "$b/job.yaml" \
+    >"$b/out" 2>&1 || code=$?
   if ((code != 0)); then
     Row "$name" FAILED "$(Cause "$b/out")"
-  elif ! $killed || [[ ! -d $b/run/logs/generation-2 ]]; then
-    Row "$name" FAILED "the job was over before a rank could be killed"
+  elif [[ -e $b/alive || ! -d $b/run/logs/generation-2 ]]; then
+    Row "$name" FAILED "no rank was killed"
   elif SameLosses "$a" "$b" "$killed_steps"; then
     Row "$name" passed "deterministic: the same losses to the bit"
   else

@@ -1,6 +1,7 @@
 #include "process/line_file.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,11 +23,18 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
+// A folder of its own: tests of this file run at the same time, each in a process.
 class LineFileTest : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::remove(path_); }
-  void TearDown() override { std::filesystem::remove(path_); }
-  const std::string path_ = std::filesystem::path(testing::TempDir()) / "lines.jsonl";
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/lines-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    path_ = folder_ + "/lines.jsonl";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+  std::string path_;
 };
 
 TEST_F(LineFileTest, KeepsLinesThatThereIsNoRoomForAndSaysSoOnce) {
@@ -63,12 +71,11 @@ TEST_F(LineFileTest, ThatCannotBeOpenedIsNamed) {
 }
 
 // Root alone may make a folder another user's.
-TEST(LineFileOfAnotherUser, IsNoLinkAndNoPipeThatHoldsItUp) {
+TEST_F(LineFileTest, OfAnotherUserIsNoLinkAndNoPipeThatHoldsItUp) {
   if (geteuid() != 0) GTEST_SKIP() << "not root";
-  const std::string folder = std::filesystem::path(testing::TempDir()) / "of-another-user";
-  std::filesystem::remove_all(folder);
+  const std::string folder = folder_ + "/of-another-user";
   std::filesystem::create_directory(folder);
-  const std::string target = std::filesystem::path(testing::TempDir()) / "target.jsonl";
+  const std::string target = folder_ + "/target.jsonl";
   std::ofstream(target) << "{}\n";
   std::filesystem::create_symlink(target, folder + "/lines.jsonl");
   EXPECT_TRUE(LineFile::Open(folder + "/lines.jsonl").ok()) << "in a folder of one's own";
@@ -80,14 +87,10 @@ TEST(LineFileOfAnotherUser, IsNoLinkAndNoPipeThatHoldsItUp) {
   ASSERT_TRUE(pipe.ok()) << pipe.status();
   for (int i = 0; i < 20; ++i) (*pipe)->Append(std::string(10000, 'x')).IgnoreError();
   EXPECT_FALSE((*pipe)->Flush().ok()) << "nobody reads it";
-  std::filesystem::remove_all(folder);
-  std::filesystem::remove(target);
 }
 
-TEST(WholeFile, IsWrittenBesideALinkInItsWay) {
-  const std::string folder = std::filesystem::path(testing::TempDir()) / "whole";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directory(folder);
+TEST_F(LineFileTest, ThatIsWholeIsWrittenBesideALinkInItsWay) {
+  const std::string& folder = folder_;
   std::ofstream(folder + "/target") << "stays";
   std::filesystem::create_symlink(folder + "/target", folder + "/resolved.yaml.part");
   EXPECT_TRUE(WriteWhole(folder + "/resolved.yaml", "text").ok());
@@ -96,7 +99,6 @@ TEST(WholeFile, IsWrittenBesideALinkInItsWay) {
   EXPECT_EQ(LastEventLine(folder), "");
   std::ofstream(folder + "/events.jsonl") << "one\ntwo\nhal";
   EXPECT_EQ(LastEventLine(folder), "two");
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -13,9 +13,13 @@
 namespace weft {
 namespace {
 
-// The exit status of `pid`, or -1 after five seconds, when it is killed.
+// Only ends a test that has failed: what is waited for comes at once, or as late as a busy machine
+// gives somebody a core.
+constexpr std::chrono::seconds kPatience{60};
+
+// The exit status of `pid`, or -1 after kPatience, when it is killed.
 int WaitFor(pid_t pid) {
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < kPatience / std::chrono::milliseconds(10); ++i) {
     int status = 0;
     if (waitpid(pid, &status, WNOHANG) == pid) return status;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -30,7 +34,7 @@ TEST(SignalWatcher, CallsBackOnItsOwnThreadInsteadOfKilling) {
   std::future<int> signal = seen.get_future();
   const SignalWatcher watcher({SIGUSR2}, [&](int number) { seen.set_value(number); });
   ASSERT_EQ(kill(getpid(), SIGUSR2), 0);
-  ASSERT_EQ(signal.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  ASSERT_EQ(signal.wait_for(kPatience), std::future_status::ready);
   EXPECT_EQ(signal.get(), SIGUSR2);
 }
 
@@ -59,7 +63,7 @@ TEST(DieWithParent, EndsAGrandchildWhenItsParentIsKilled) {
       const char ready = 'r';
       if (write(ends[1], &ready, 1) != 1) _exit(1);
       sleep(30);
-      _exit(0);
+      _exit(write(ends[1], "s", 1) == 1 ? 0 : 1);  // nobody has killed it
     }
     pause();
     _exit(0);
@@ -69,10 +73,9 @@ TEST(DieWithParent, EndsAGrandchildWhenItsParentIsKilled) {
   ASSERT_EQ(read(ends[0], &ready, 1), 1);
   ASSERT_EQ(kill(parent, SIGKILL), 0);
   WaitFor(parent);
-  // The grandchild holds the last writing end: end of file says that it is gone.
-  const auto begin = std::chrono::steady_clock::now();
+  // The grandchild holds the last writing end: end of file, and no word before it, says that it was
+  // killed.
   EXPECT_EQ(read(ends[0], &ready, 1), 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   close(ends[0]);
 }
 

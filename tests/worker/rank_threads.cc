@@ -80,7 +80,7 @@ class ShardTable {
   }
 
  private:
-  static constexpr std::chrono::seconds kPatience{20};
+  static constexpr std::chrono::seconds kPatience{60};
   struct Told {
     std::map<int, absl::StatusOr<ShardRecord>> shards;  // by rank
     std::optional<SaveEnd> end;
@@ -143,6 +143,7 @@ absl::Status TrainRank(const RankThreads& run, int rank, Comm& comm, ShardTable&
     table.Committed(save, folder);
   };
   hooks.save_over = [&](const SaveId& save) {
+    if (run.awaits_save_over) run.awaits_save_over(rank, save);
     absl::StatusOr<SaveEnd> end = table.Over(save);
     if (run.save_over) run.save_over(rank, save);
     return end;

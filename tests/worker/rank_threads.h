@@ -48,10 +48,12 @@ struct RankThreads {
   std::function<std::unique_ptr<Device>(int rank, Device& inner)> wrap_device;
   std::function<void(int rank, const absl::Status& why)> failed = {};
   std::function<absl::Status(int rank)> begin = {};
-  // Around a save: this rank has written its shard, or could not; it is over for this rank.
+  // Around a save: this rank has written its shard, or could not; from here it waits for the end;
+  // it is over for this rank.
   std::function<void(int rank, const SaveId&)> shard_written = {};
+  std::function<void(int rank, const SaveId&)> awaits_save_over = {};
   std::function<void(int rank, const SaveId&)> save_over = {};
-  int64_t timeout_ms = 20000;  // of one collective
+  int64_t timeout_ms = 60000;  // of one collective: it only ends a test that has failed
   std::map<std::string, std::string> computes_by = {};
 };
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <climits>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -55,6 +56,15 @@ int SetsOfResources() {
 
 CollectiveCall SumOf(int group, std::vector<float>& values) {
   return {CollectiveKind::kAllReduce, group, ReduceOp::kSum, Row(values)};
+}
+
+// How many are open once there are `most` or fewer. The bound only ends a test that has failed.
+int AwaitOpenComms(int most) {
+  const Clock::time_point begin = Clock::now();
+  while (OpenComms() > most && Clock::now() - begin < std::chrono::seconds(60)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return OpenComms();
 }
 
 class NcclFaults : public ::testing::Test {
@@ -325,7 +335,7 @@ TEST(NcclRankOrder, TakesTheOtherWayToTheSameSums) {
 
 // Queued and never done: nobody waits for it on the host, the watch sees it.
 TEST_F(NcclFaults, AQueuedCallThatNeverEndsIsNamedByItsDeadline) {
-  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = kShortTimeoutMs}});
   std::vector<int> groups(2);
   OnAllRanks(comms, [&](Comm& c) { groups[static_cast<size_t>(c.rank())] = World(c); });
   Plant(0, 2, "late");
@@ -340,7 +350,7 @@ TEST_F(NcclFaults, AQueuedCallThatNeverEndsIsNamedByItsDeadline) {
     EXPECT_EQ(s.code, kDeadlineExceeded);
     const std::string rank = std::to_string(comm.rank());
     EXPECT_THAT(s.text, HasSubstr("all-reduce of group 0 (call 3 of rank " + rank +
-                                  "): not done after 150 ms; it needs rank " +
+                                  "): not done after 1000 ms; it needs rank " +
                                   std::to_string(1 - comm.rank())));
     EXPECT_EQ(std::string(comm.Barrier(group).text), s.text) << "the first cause stays";
   });
@@ -349,34 +359,31 @@ TEST_F(NcclFaults, AQueuedCallThatNeverEndsIsNamedByItsDeadline) {
 // NCCL has not come back from the call, on a thread that nobody waits for.
 TEST_F(NcclFaults, ACallThatBlocksInsideNcclIsNamedByItsDeadlineAndAborted) {
   {
-    const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+    const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = kShortTimeoutMs}});
     OnAllRanks(comms, [](Comm& comm) { World(comm); });
     Plant(0, 1, "hang");
     std::vector<float> values(10, 1);
     const BackendStatus s = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
     EXPECT_EQ(s.code, kDeadlineExceeded);
     EXPECT_THAT(s.text,
-                HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 150 ms; "
+                HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 1000 ms; "
                           "it needs rank 1"));
     EXPECT_EQ(std::string(comms[0]->Barrier(0).text), s.text) << "nobody enters NCCL behind it";
-    const Clock::time_point begin = Clock::now();
-    while (OpenComms() > 4 && Clock::now() - begin < std::chrono::seconds(15)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(OpenComms(), 4) << "those of rank 1, whose Comm is well";
+    EXPECT_EQ(AwaitOpenComms(4), 4) << "those of rank 1, whose Comm is well";
   }
   EXPECT_EQ(OpenComms(), 0);
 }
 
-TEST_F(NcclFaults, AnInterruptReturnsWithinATenthOfASecondWhereNcclBlocks) {
+// How long Comm::Interrupt takes to end what rank 0 does, once `fault` has hit its first call.
+Clock::duration InterruptAfter(const char* fault,
+                               const std::function<BackendStatus(Comm& comm)>& what) {
   const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 60000}});
   OnAllRanks(comms, [](Comm& comm) { World(comm); });
-  Plant(0, 1, "hang");
+  Plant(0, 1, fault);
   BackendStatus status;
   Clock::time_point ended;
   std::thread waiting([&] {
-    std::vector<float> values(10, 1);
-    status = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
+    status = what(*comms[0]);
     ended = Clock::now();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -384,30 +391,37 @@ TEST_F(NcclFaults, AnInterruptReturnsWithinATenthOfASecondWhereNcclBlocks) {
   comms[0]->Interrupt("the lease has run out");
   waiting.join();
   EXPECT_EQ(status.code, kAborted);
-  EXPECT_LT(ended - interrupted, std::chrono::milliseconds(100));
+  EXPECT_THAT(status.text, HasSubstr("the lease has run out"));
+  return ended - interrupted;
+}
+
+TEST_F(NcclFaults, AnInterruptReturnsWithinATenthOfASecondWhereNcclBlocks) {
+  EXPECT_LT(MiddleOfFive([] {
+              return InterruptAfter("hang", [](Comm& comm) {
+                std::vector<float> values(10, 1);
+                return comm.AllReduce(0, ReduceOp::kSum, Row(values));
+              });
+            }),
+            std::chrono::milliseconds(100));
 }
 
 // After the abort the device's stream is free again: Device::Synchronize() ends.
 TEST_F(NcclFaults, AnAbortFreesTheStreamAndEndsEveryCommunicator) {
   {
-    const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 100}});
+    const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = kShortTimeoutMs}});
     OnAllRanks(comms, [](Comm& comm) { World(comm); });
     Plant(0, 1, "late");
     std::vector<float> values(10, 1);
     ASSERT_TRUE(comms[0]->AllReduce(0, ReduceOp::kSum, Row(values)).ok());
     EXPECT_EQ(OpenComms(), 8);
-    const Clock::time_point begin = Clock::now();
-    while (OpenComms() > 4 && Clock::now() - begin < std::chrono::seconds(5)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(OpenComms(), 4) << "those of rank 1, whose Comm is well";
+    EXPECT_EQ(AwaitOpenComms(4), 4) << "those of rank 1, whose Comm is well";
   }
   EXPECT_EQ(OpenComms(), 0);
 }
 
 // The abort of the blocking groups' communicators waits for the kernel of the started ones.
 TEST_F(NcclFaults, CommunicatorsOfOneUseAreNotAbortedBehindAKernelOfTheOther) {
-  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 100}});
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = kShortTimeoutMs}});
   OnAllRanks(comms, [](Comm& comm) {
     World(comm, GroupUse::kBlocking);
     World(comm, GroupUse::kStarted);
@@ -417,15 +431,11 @@ TEST_F(NcclFaults, CommunicatorsOfOneUseAreNotAbortedBehindAKernelOfTheOther) {
   std::vector<float> values(10, 1);
   int64_t ticket = 0;
   ASSERT_TRUE(comms[0]->Start(SumOf(1, values), &ticket).ok());
-  const Clock::time_point begin = Clock::now();
-  while (OpenComms() > 5 && Clock::now() - begin < std::chrono::seconds(15)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_EQ(OpenComms(), 5) << "those of rank 1, whose Comm is well";
+  EXPECT_EQ(AwaitOpenComms(5), 5) << "those of rank 1, whose Comm is well";
 }
 
 TEST_F(NcclFaults, ACallThatAPassWaitsForIsNamedAtItsDeadline) {
-  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 100}});
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = kShortTimeoutMs}});
   OnAllRanks(comms, [](Comm& comm) {
     for (const GroupUse use : {GroupUse::kBlocking, GroupUse::kStarted, GroupUse::kBeside}) {
       World(comm, use);
@@ -435,14 +445,10 @@ TEST_F(NcclFaults, ACallThatAPassWaitsForIsNamedAtItsDeadline) {
   Plant(0, 1, "late");
   std::vector<float> values(10, 1);
   ASSERT_TRUE(comms[0]->StartBeside(SumOf(2, values)).ok());
-  const Clock::time_point begin = Clock::now();
-  while (OpenComms() > 7 && Clock::now() - begin < std::chrono::seconds(15)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_EQ(OpenComms(), 7) << "those of rank 1, whose Comm is well";
+  EXPECT_EQ(AwaitOpenComms(7), 7) << "those of rank 1, whose Comm is well";
   const BackendStatus waited = comms[0]->WaitBeside();
   EXPECT_THAT(waited.text, HasSubstr("all-reduce of group 2"));
-  EXPECT_THAT(waited.text, HasSubstr("not done after 100 ms; it needs rank 1"));
+  EXPECT_THAT(waited.text, HasSubstr("not done after 1000 ms; it needs rank 1"));
 }
 
 TEST_F(NcclFaults, ACommunicatorThatIsMadeAfterAFailureIsAbortedToo) {
@@ -460,19 +466,12 @@ TEST_F(NcclFaults, ACommunicatorThatIsMadeAfterAFailureIsAbortedToo) {
     nccl->comm_init_rank_config(&made, 1, ids.of_use[0], 0, &config);
     return made;
   };
-  const auto wait_for_none = [] {
-    const Clock::time_point begin = Clock::now();
-    while (OpenComms() > 0 && Clock::now() - begin < std::chrono::seconds(15)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return OpenComms();
-  };
   watch.Add(make(), 0);
   EXPECT_EQ(OpenComms(), 1);
   watch.Fail(BackendStatus{.code = kAborted});
-  EXPECT_EQ(wait_for_none(), 0);
+  EXPECT_EQ(AwaitOpenComms(0), 0);
   watch.Add(make(), 1);
-  EXPECT_EQ(wait_for_none(), 0);
+  EXPECT_EQ(AwaitOpenComms(0), 0);
 }
 
 // It is aborted: destroying it could wait for ever.
@@ -492,13 +491,14 @@ TEST_F(NcclFaults, ACommunicatorThatReportsAnErrorAtTheEndIsNotDestroyed) {
 
 // Behind the kernel that hangs the host finds no room for the event that would tell of its end.
 TEST_F(NcclFaults, ACallThatWaitsForRoomBehindItselfIsNamedByItsDeadline) {
-  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = kShortTimeoutMs}});
   OnAllRanks(comms, [](Comm& comm) { World(comm); });
   Plant(0, 1, "full");
   std::vector<float> values(10, 1);
   const BackendStatus s = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
   EXPECT_EQ(s.code, kDeadlineExceeded);
-  EXPECT_THAT(s.text, HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 150 ms"));
+  EXPECT_THAT(s.text,
+              HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 1000 ms"));
 }
 
 TEST_F(NcclFaults, AnInterruptReturnsAtOnceWhereTheHostWaitsForRoom) {
@@ -513,25 +513,24 @@ TEST_F(NcclFaults, AnInterruptReturnsAtOnceWhereTheHostWaitsForRoom) {
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   const Clock::time_point begin = Clock::now();
   comms[0]->Interrupt("the lease has run out");
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(60)) << "it waited for the deadline";
   waiting.join();
   EXPECT_EQ(status.code, kAborted);
 }
 
 TEST_F(NcclFaults, AnErrorThatComesLaterIsNamedWithTheCallThatWasDue) {
-  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 5000}});
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 60000}});
   OnAllRanks(comms, [](Comm& comm) { World(comm); });
   Plant(0, 1, "error");
   std::vector<float> values(10, 1);
-  const Clock::time_point begin = Clock::now();
   BackendStatus s = comms[0]->AllReduce(0, ReduceOp::kSum, Row(values));
   double loss = 1;  // unless the watch was there before the first call had returned
   if (s.ok()) s = comms[0]->AllReduceHost(0, ReduceOp::kSum, &loss, 1);
   EXPECT_EQ(s.code, kUnavailableCode);
   EXPECT_THAT(s.text,
               HasSubstr("all-reduce of group 0 (call 2 of rank 0): NCCL: all-reduce failed: "
-                        "remote process exited (planted); a peer has left"));
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+                        "remote process exited (planted); a peer has left"))
+      << "not its deadline";
 }
 
 TEST_F(NcclFaults, ACallThatNcclRefusesFailsAtOnce) {
@@ -547,7 +546,7 @@ TEST_F(NcclFaults, ACallThatNcclRefusesFailsAtOnce) {
 }
 
 TEST_F(NcclFaults, AStartedCallThatHangsIsNamedByWaitOrTheNextCall) {
-  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 150}});
+  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = kShortTimeoutMs}});
   OnAllRanks(comms, [](Comm& comm) { World(comm); });
   std::vector<float> values(1000, 1);
   int64_t ticket = 0;
@@ -557,29 +556,21 @@ TEST_F(NcclFaults, AStartedCallThatHangsIsNamedByWaitOrTheNextCall) {
   double loss = 1;
   const BackendStatus s = comms[0]->AllReduceHost(0, ReduceOp::kSum, &loss, 1);
   EXPECT_EQ(s.code, kDeadlineExceeded);
-  EXPECT_THAT(s.text, HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 150 ms"));
+  EXPECT_THAT(s.text,
+              HasSubstr("all-reduce of group 0 (call 2 of rank 0): not done after 1000 ms"));
 }
 
 TEST_F(NcclFaults, AnInterruptEndsWhatIsQueuedWithinATenthOfASecond) {
-  const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 20000}});
-  OnAllRanks(comms, [](Comm& comm) { World(comm); });
-  Plant(0, 1, "late");
-  std::vector<float> values(10, 1);
-  ASSERT_TRUE(comms[0]->AllReduce(0, ReduceOp::kSum, Row(values)).ok());
-  BackendStatus status;
-  Clock::time_point ended;
-  std::thread waiting([&] {
-    double loss = 1;
-    status = comms[0]->AllReduceHost(0, ReduceOp::kSum, &loss, 1);
-    ended = Clock::now();
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
-  const Clock::time_point interrupted = Clock::now();
-  comms[0]->Interrupt("the lease has run out");
-  waiting.join();
-  EXPECT_EQ(status.code, kAborted);
-  EXPECT_THAT(status.text, HasSubstr("the lease has run out"));
-  EXPECT_LT(ended - interrupted, std::chrono::milliseconds(100));
+  EXPECT_LT(MiddleOfFive([] {
+              std::vector<float> values(10, 1);
+              return InterruptAfter("late", [&](Comm& comm) {
+                const BackendStatus queued = comm.AllReduce(0, ReduceOp::kSum, Row(values));
+                EXPECT_TRUE(queued.ok()) << queued.text;
+                double loss = 1;
+                return comm.AllReduceHost(0, ReduceOp::kSum, &loss, 1);
+              });
+            }),
+            std::chrono::milliseconds(100));
 }
 
 // The watch alone, on a stream of the test's; its threads look when the test says.

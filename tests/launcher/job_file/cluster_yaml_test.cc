@@ -16,6 +16,7 @@
 #include "launcher/job_file/yaml_tree.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/keys/value_text.h"
+#include "tests/launcher/job_file_for_test.h"
 
 namespace weft {
 namespace {
@@ -203,8 +204,8 @@ TEST(ClusterYaml, NamesFileLineKeyAndWayOut) {
 }
 
 TEST(ClusterYaml, TellsAnEmptyFileFromAMissingOne) {
-  const std::string folder = testing::TempDir();
-  const std::string path = folder + "/empty_profile.yaml";
+  const JobFolder folder;
+  const std::string path = folder.path() + "/empty_profile.yaml";
   std::ofstream(path).close();
   const auto read = [](const std::string& name) {
     Issues issues;
@@ -213,7 +214,7 @@ TEST(ClusterYaml, TellsAnEmptyFileFromAMissingOne) {
   };
   EXPECT_THAT(read(path), HasSubstr("; a cluster profile is a map"));
   EXPECT_THAT(read(path + ".not"), HasSubstr("found no readable profile"));
-  EXPECT_THAT(read(folder + "/"), HasSubstr("found no readable profile"));
+  EXPECT_THAT(read(folder.path() + "/"), HasSubstr("found no readable profile"));
 }
 
 TEST(ClusterYaml, TellsAllErrorsAtOnce) {

@@ -34,9 +34,12 @@ struct Answer {
   std::string text;
 };
 
+// What a JSON Schema library says of the jobs' files. Files are in folders of the test's own: other
+// tests write theirs at the same time.
 Answer Witness(const std::vector<std::string>& jobs) {
-  const std::string schema = testing::TempDir() + "/job_schema.json";
-  std::ofstream(schema) << JobSchema();
+  const JobFolder folder;
+  folder.Write("job_schema.json", JobSchema());
+  const std::string schema = folder.path() + "/job_schema.json";
   std::string command = absl::StrCat("timeout 60 python3 ", WEFT_SOURCE_DIR,
                                      "/tests/launcher/job_file/schema_witness.py ", schema);
   for (const std::string& job : jobs) absl::StrAppend(&command, " ", job);
@@ -78,9 +81,10 @@ TEST(JobSchema, TakesTheResolvedYamlOfARun) {
   texts.push_back(ResolvedText(
       FullJob(),
       {.weft_version = "0", .data = {}, .accepted = {"after step 1: optimizer.lr: 1 -> 2"}}));
+  const JobFolder folder;
   std::vector<std::string> paths;
   for (const std::string& text : texts) {
-    paths.push_back(absl::StrCat(testing::TempDir(), "/resolved_", paths.size(), ".yaml"));
+    paths.push_back(absl::StrCat(folder.path(), "/resolved_", paths.size(), ".yaml"));
     std::ofstream(paths.back()) << text;
   }
   const Answer answer = Witness(paths);
@@ -117,12 +121,13 @@ TEST(JobSchema, TakesWhatTheReaderTakes) {
       {cluster, InlineProfile()},
       {cluster, cluster + "resolved: {format_version: 1, run_id: \"a\"}\n"},
   };
+  const JobFolder folder;
   std::vector<std::string> paths;
   for (const auto& [from, to] : cases) {
     const std::string text = JobWith(from, to);
     const auto read = ReadJobText(text, "job.yaml", {.check_files = false});
     EXPECT_TRUE(read.ok()) << read.status() << text;
-    paths.push_back(absl::StrCat(testing::TempDir(), "/taken_", paths.size(), ".yaml"));
+    paths.push_back(absl::StrCat(folder.path(), "/taken_", paths.size(), ".yaml"));
     std::ofstream(paths.back()) << text;
   }
   const Answer answer = Witness(paths);
@@ -163,9 +168,10 @@ TEST(JobSchema, RefusesWhatAKeyMayNotBe) {
       {"optimizer: {lr: 1.0e-3}", "learning_rate: fast", "learning_rate"},
       {"training:", "trainings:", ": "},
   };
+  const JobFolder folder;
   std::vector<std::string> paths;
   for (const Case& c : cases) {
-    paths.push_back(absl::StrCat(testing::TempDir(), "/schema_case_", paths.size(), ".yaml"));
+    paths.push_back(absl::StrCat(folder.path(), "/schema_case_", paths.size(), ".yaml"));
     std::ofstream(paths.back()) << JobWith(c.from, c.to);
   }
   const Answer answer = Witness(paths);

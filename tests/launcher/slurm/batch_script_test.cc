@@ -12,6 +12,7 @@
 #include "launcher/job_file/job_yaml.h"
 #include "plan/search/search.h"
 #include "tests/golden/golden.h"
+#include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/submitted_jobs.h"
 
 namespace weft {
@@ -87,9 +88,8 @@ TEST(BatchScript, AsksForWhatTheJobNeeds) {
 
 // Runs the script with an scontrol whose RequeueExit is `codes`; returns how often it has requeued.
 int Requeues(const std::string& codes, int weft_exits) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "requeue-exit";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const JobFolder own;
+  const std::filesystem::path folder = own.path();
   const auto write = [&](const char* name, const std::string& text) {
     std::ofstream(folder / name) << "#!/bin/sh\n" << text << "\n";
     std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);

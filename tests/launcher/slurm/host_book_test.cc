@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <atomic>
 #include <filesystem>
@@ -22,16 +23,16 @@ constexpr int64_t kBookBegins = 1'800'000'000;
 class BookOfHosts : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "/host_book_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    std::string name = ::testing::TempDir() + "/host_book_XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
     book_.emplace(HostBookOptions{.run_folder = folder_,
                                   .job_id = "7",
                                   .ask = [this] { return Answer(); },
                                   .now_unix_s = [this] { return now_.load(); },
                                   .warn = [this](const std::string& words) { said_ += words; }});
   }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
   absl::StatusOr<SlurmJob> Answer() {
     ++questions_;
     may_answer_.wait();

@@ -1,5 +1,7 @@
 // One rank of process_test.cc, started by mpirun: opens the cpu backend as a worker does, runs the
-// case that its argument names, and prints "rank <r>: <outcome>".
+// case that its argument names, and prints "rank <r>: <outcome>". The second argument names a file
+// with which rank 0 says that it is through.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -113,28 +115,38 @@ std::string Collectives(Comm& comm, int group) {
   return comm.Barrier(group).ok() ? "collectives agree" : "barrier failed";
 }
 
-// Rank 0 waits for ranks that do not come, and is interrupted.
+constexpr std::chrono::milliseconds kDeadline{20000};
+
+// Rank 0 waits for ranks that do not come, and is interrupted. How soon that ends a wait is told by
+// the tests whose ranks are threads; here it is not MPI that it waits for.
 std::string Interrupted(Comm& comm, int group) {
-  Clock::time_point interrupted;
+  const Clock::time_point begin = Clock::now();
   std::thread link([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    interrupted = Clock::now();
     comm.Interrupt("lease lost");
   });
   const BackendStatus s = comm.Barrier(group);
-  const bool soon = Clock::now() - interrupted < std::chrono::milliseconds(100);
+  const bool soon = Clock::now() - begin < kDeadline;
   link.join();
   return std::string(soon ? "soon: " : "late: ") + s.text;
 }
 
-int Run(const std::string& name) {
+// The others stay away from the barrier until rank 0 is through: mpirun ends all where one leaves.
+void AwaitFile(const std::string& path) {
+  const Clock::time_point end = Clock::now() + 2 * kDeadline;
+  while (access(path.c_str(), F_OK) != 0 && Clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+int Run(const std::string& name, const std::string& through) {
   const absl::StatusOr<const BackendApi*> api = LoadBackend(BackendKind::kCpu);
   if (!api.ok()) {
     std::printf("no backend: %s\n", api.status().ToString().c_str());
     return 1;
   }
-  const CommOptions options = {.init_timeout_ms = 20000,
-                               .timeout_ms = name == "timeout" ? 300 : 20000};
+  const CommOptions options = {.init_timeout_ms = kDeadline.count(),
+                               .timeout_ms = name == "timeout" ? 300 : kDeadline.count()};
   Comm* comm = nullptr;
   if (const BackendStatus s = (*api)->open_comm(&options, &comm); !s.ok()) {
     std::printf("no communicator: %s\n", s.text);
@@ -151,8 +163,9 @@ int Run(const std::string& name) {
   }
   if (comm->rank() == 0) {
     Say(*comm, name == "timeout" ? comm->Barrier(group).text : Interrupted(*comm, group));
+    close(open(through.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   } else {
-    std::this_thread::sleep_for(std::chrono::seconds(2));  // absent from the barrier
+    AwaitFile(through);
   }
   std::fflush(stdout);
   _exit(0);  // as a worker does after a failure: no orderly end
@@ -163,5 +176,5 @@ int Run(const std::string& name) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  return argc == 2 ? weft::Run(argv[1]) : 2;
+  return argc == 3 ? weft::Run(argv[1], argv[2]) : 2;
 }

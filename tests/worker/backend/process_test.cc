@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/launcher/job_file_for_test.h"
 
 namespace weft {
 namespace {
@@ -19,9 +20,12 @@ struct Output {
 
 // `timeout` bounds the run; mpirun takes its ranks with it, and they have a parent-death signal.
 Output RunRanks(int world, const std::string& name) {
+  const JobFolder folder;
   const std::string command =
-      "timeout -k 2 40 mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 -n " +
-      std::to_string(world) + " " + WEFT_BINARY_DIR + "/bin/weft_mpi_ranks " + name + " 2>&1";
+      "timeout -k 2 100 mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
+      "-n " +
+      std::to_string(world) + " " + WEFT_BINARY_DIR + "/bin/weft_mpi_ranks " + name + " " +
+      folder.path() + "/through 2>&1";
   Output output;
   std::FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return output;
@@ -46,7 +50,7 @@ TEST(CpuBackendUnderMpirun, NamesTheRankThatDidNotCome) {
                         "300 ms"));
 }
 
-TEST(CpuBackendUnderMpirun, StopsWaitingWithinATenthOfASecondOfAnInterrupt) {
+TEST(CpuBackendUnderMpirun, StopsWaitingWhenItIsInterrupted) {
   EXPECT_THAT(RunRanks(2, "interrupt").text, HasSubstr("rank 0: soon: barrier interrupted: lease "
                                                        "lost"));
 }

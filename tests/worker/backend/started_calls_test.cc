@@ -21,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
 constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
 constexpr int kInvalidArgument = static_cast<int>(absl::StatusCode::kInvalidArgument);
+// Of a call: who ends before it was not ended by it.
+const std::chrono::milliseconds kDeadline(ThreadCommOptions().comm.timeout_ms);
 
 class Started : public ::testing::TestWithParam<int> {};
 
@@ -112,7 +114,7 @@ TEST(Start, RefusesWhatCannotBe) {
 }
 
 TEST(Start, EndsByTheDeadlineWithTheNamesOfTheCallAndOfTheRanksThatDidNotCome) {
-  OnAllRanks(MakeThreadComms(3, {.comm = {.timeout_ms = 150}}), [](Comm& comm) {
+  OnAllRanks(MakeThreadComms(3, {.comm = {.timeout_ms = kShortTimeoutMs}}), [](Comm& comm) {
     const int group = World(comm);
     if (comm.rank() == 1) return;
     std::vector<float> values(100'000);
@@ -125,7 +127,7 @@ TEST(Start, EndsByTheDeadlineWithTheNamesOfTheCallAndOfTheRanksThatDidNotCome) {
     const BackendStatus waited = comm.Wait(second);
     EXPECT_EQ(waited.code, kDeadlineExceeded);
     EXPECT_THAT(waited.text, HasSubstr("reduce-scatter of group 0"));
-    EXPECT_THAT(waited.text, HasSubstr("not heard from rank 1 for 150 ms"));
+    EXPECT_THAT(waited.text, HasSubstr("not heard from rank 1 for 1000 ms"));
     // The first cause, whatever is called later.
     EXPECT_EQ(std::string(comm.Barrier(group).text), waited.text);
     int64_t third = 0;
@@ -133,30 +135,40 @@ TEST(Start, EndsByTheDeadlineWithTheNamesOfTheCallAndOfTheRanksThatDidNotCome) {
   });
 }
 
+// How long Comm::Interrupt takes to end a call that was started.
+Clock::duration InterruptStarted(bool is_waited_for) {
+  const auto comms = MakeThreadComms(2);
+  Comm& comm = *comms[0];
+  const int group = World(comm);
+  std::vector<float> values(100'000);
+  int64_t ticket = 0;
+  const CollectiveCall call = {CollectiveKind::kAllReduce, group, ReduceOp::kSum, Row(values)};
+  EXPECT_TRUE(comm.Start(call, &ticket).ok());
+  BackendStatus status;
+  Clock::time_point ended;
+  std::thread waiting([&] {
+    if (is_waited_for) status = comm.Wait(ticket);
+    ended = Clock::now();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  const Clock::time_point interrupted = Clock::now();
+  comm.Interrupt("the lease has run out");
+  waiting.join();
+  if (!is_waited_for) {
+    status = comm.Wait(ticket);
+    ended = Clock::now();
+  }
+  EXPECT_EQ(status.code, kAborted);
+  EXPECT_THAT(status.text, HasSubstr("the lease has run out"));
+  EXPECT_EQ(comm.Start(call, &ticket).code, kAborted);
+  return ended - interrupted;
+}
+
 TEST(Start, IsInterruptedWithinATenthOfASecondWaitedForOrNot) {
   for (const bool is_waited_for : {true, false}) {
-    const auto comms = MakeThreadComms(2);
-    Comm& comm = *comms[0];
-    const int group = World(comm);
-    std::vector<float> values(100'000);
-    int64_t ticket = 0;
-    const CollectiveCall call = {CollectiveKind::kAllReduce, group, ReduceOp::kSum, Row(values)};
-    ASSERT_TRUE(comm.Start(call, &ticket).ok());
-    BackendStatus status;
-    Clock::time_point ended;
-    std::thread waiting([&] {
-      if (is_waited_for) status = comm.Wait(ticket);
-      ended = Clock::now();
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));
-    const Clock::time_point interrupted = Clock::now();
-    comm.Interrupt("the lease has run out");
-    waiting.join();
-    if (!is_waited_for) status = comm.Wait(ticket);
-    EXPECT_EQ(status.code, kAborted);
-    EXPECT_THAT(status.text, HasSubstr("the lease has run out"));
-    EXPECT_LT(ended - interrupted, std::chrono::milliseconds(100));
-    EXPECT_EQ(comm.Start(call, &ticket).code, kAborted);
+    EXPECT_LT(MiddleOfFive([&] { return InterruptStarted(is_waited_for); }),
+              std::chrono::milliseconds(100))
+        << is_waited_for;
   }
 }
 
@@ -173,7 +185,7 @@ TEST(Start, IsGivenUpWhenTheCommGoes) {
             ->Start({CollectiveKind::kAllReduce, group, ReduceOp::kSum, Row(values)}, &ticket)
             .ok());
   }
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - begin, kDeadline);
 }
 
 // A failure that breaks the Comm ends what is under way, so that its buffers may go.
@@ -194,7 +206,7 @@ TEST(Start, IsLeftAloneOnceAWaitHasFailed) {
     ASSERT_FALSE(broken.ok());
     EXPECT_EQ(std::string(comm.Wait(ticket).text), broken.text);
   });
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5)) << "a deadline is 20 s";
+  EXPECT_LT(Clock::now() - begin, kDeadline);
   EXPECT_THAT(values, Each(7.0F));
 }
 

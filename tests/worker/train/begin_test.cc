@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "tests/worker/passing_backend.h"
@@ -13,26 +15,35 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kCollectiveMs = 500;
-constexpr std::chrono::milliseconds kLoading{1500};
+// Less than a collective's deadline, which would end a rank that waits in one.
+constexpr std::chrono::seconds kPatience{15};
 
-// Takes its time for the first data that it is given: the weights.
+bool Await(const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!holds() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return holds();
+}
+
+// Waits with the first data that it is given: the weights.
 class SlowDevice final : public PassingDevice {
  public:
-  using PassingDevice::PassingDevice;
+  SlowDevice(Device& inner, std::function<void()> wait)
+      : PassingDevice(inner), wait_(std::move(wait)) {}
   void CopyIn(View to, const void* from_host) override {
-    if (!has_slept_) std::this_thread::sleep_for(kLoading);
-    has_slept_ = true;
+    if (wait_) std::exchange(wait_, nullptr)();
     PassingDevice::CopyIn(to, from_host);
   }
 
  private:
-  bool has_slept_ = false;
+  std::function<void()> wait_;
 };
 
 class SlowLoad : public testing::TestWithParam<int> {};  // ZeRO stage
 
-TEST_P(SlowLoad, IsWaitedForLongerThanACollective) {
+// Rank 1 loads nothing until rank 0 is through and says so.
+TEST_P(SlowLoad, IsWaitedForOutsideOfCollectives) {
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
   job.training.steps = 2;
@@ -42,20 +53,20 @@ TEST_P(SlowLoad, IsWaitedForLongerThanACollective) {
                     .run_folder = folder.Make("run"),
                     .load_checkpoint = ""};
   run.assignment.layout.zero_stage = GetParam();
-  run.timeout_ms = kCollectiveMs;
-  run.wrap_device = [](int rank, Device& inner) -> std::unique_ptr<Device> {
-    if (rank == 1) return std::make_unique<SlowDevice>(inner);
-    return std::make_unique<PassingDevice>(inner);
-  };
   std::atomic<int> ready = 0;
-  run.begin = [&ready](int) {
+  std::atomic<bool> came_first = false;
+  run.wrap_device = [&](int rank, Device& inner) -> std::unique_ptr<Device> {
+    if (rank == 0) return std::make_unique<PassingDevice>(inner);
+    return std::make_unique<SlowDevice>(inner,
+                                        [&] { came_first = Await([&] { return ready == 1; }); });
+  };
+  run.begin = [&](int) {
     ++ready;
-    for (int i = 0; i < 1000 && ready < 2; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return ready == 2 ? absl::OkStatus() : absl::DeadlineExceededError("not all are ready");
+    return Await([&] { return ready == 2; }) ? absl::OkStatus()
+                                             : absl::DeadlineExceededError("not all are ready");
   };
   const TrainingOutcome outcome = Train(run);
+  EXPECT_TRUE(came_first);
   EXPECT_EQ(outcome.status(), absl::OkStatus());
   EXPECT_EQ(outcome.results[0].step, 2);
 }

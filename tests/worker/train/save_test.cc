@@ -148,13 +148,25 @@ TEST_F(FailingSave, OnAStopStillStops) {
   EXPECT_THAT(outcome.committed, ElementsAre(Checkpoints() + "/step-4"));
 }
 
-// Ranks that are done early wait for the slow one where no collective's deadline runs.
-TEST_F(FailingSave, OfASlowDiskIsWaitedForLongerThanACollective) {
-  run_.timeout_ms = 1000;
-  run_.shard_written = [](int rank, const SaveId& save) {
-    if (rank == 2 && save.step == 4) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+// Ranks that are done early wait for the slow one where no collective's deadline runs: all others
+// come to where the end of the save is waited for, or the shards, before the slow one has written.
+TEST_F(FailingSave, OfASlowDiskIsWaitedForOutsideOfCollectives) {
+  std::atomic<int> waiting = 0;
+  run_.awaits_save_over = [&](int, const SaveId& save) {
+    if (save.step == 4) ++waiting;
+  };
+  bool all_wait = false;
+  run_.shard_written = [&](int rank, const SaveId& save) {
+    if (save.step != 4) return;
+    if (rank == 0) ++waiting;  // it waits for the shards next
+    // Less than a collective's deadline, which would end a rank that waits in one.
+    for (int i = 0; rank == 2 && i < 1500 && !all_wait; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      all_wait = waiting == 3;
+    }
   };
   const TrainingOutcome outcome = Train(run_);
+  EXPECT_TRUE(all_wait);
   EXPECT_EQ(outcome.status(), absl::OkStatus());
   EXPECT_THAT(outcome.committed, SizeIs(3));
 }

@@ -486,6 +486,8 @@ class Collectives final : public Comm {
 
   BackendStatus WaitForAll(const Call& call) {
     for (int64_t round = 0;; ++round) {
+      // Before the look: what came while this thread had no core has come.
+      const bool is_late = Clock::now() > call.deadline;
       int silent = -1;
       for (Pending& pending : pending_) {
         if (pending.done) continue;
@@ -498,7 +500,7 @@ class Collectives final : public Comm {
       }
       if (silent < 0) break;
       if (interrupted_) return Break(Interruption(call.name));
-      if (Clock::now() > call.deadline) return Break(Timeout(call));
+      if (is_late) return Break(Timeout(call));
       marks_.own.Raise(silent);
       if (!transport_->AwaitChange(&seen_change_, kAskAgainAfter)) Pause(round, patient_);
     }

@@ -59,10 +59,12 @@ class CallWatch {
   BackendStatus Wait(const Call& call, const Poll& poll) {
     std::vector<int> silent;
     for (int64_t round = 0;; ++round) {
+      // Before the look: what came while this thread had no core has come.
+      const bool is_late = std::chrono::steady_clock::now() > call.deadline;
       silent.clear();
       if (poll(&silent)) return {};
       if (interrupted_) return Break(Interruption(call.name));
-      if (std::chrono::steady_clock::now() > call.deadline) return Break(Timeout(call, silent));
+      if (is_late) return Break(Timeout(call, silent));
       Pause(round);
     }
   }

@@ -312,9 +312,11 @@ void NcclWatch::LookAt(Lane& lane) {
     int64_t number = 0;
     cudaEvent_t begun = nullptr;
     cudaEvent_t event = nullptr;
+    bool is_overdue = false;  // before the look: what ended while this thread had no core has ended
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (lane.pending.empty() || !failure_.ok()) return;
+      is_overdue = IsOverdue(lane, {});
       const Pending& oldest = lane.pending.front();
       number = oldest.number;
       begun = oldest.begun;
@@ -326,7 +328,8 @@ void NcclWatch::LookAt(Lane& lane) {
     Pending& oldest = lane.pending.front();
     if (oldest.begun != begun) continue;
     if (code == cudaErrorNotReady) {
-      if (IsOverdue(lane, {})) FailLocked(calls_.Timeout(oldest.call, oldest.peers));
+      const bool is_late = is_overdue && IsOverdue(lane, {});
+      if (is_late) FailLocked(calls_.Timeout(oldest.call, oldest.peers));
       return;
     }
     if (auto s = FromCuda(code, oldest.call.name); !s.ok()) {
