@@ -22,8 +22,8 @@ function(weft_suite_test name)
   foreach(suite ${arg_SUITES})
     string(REGEX MATCH "^([^:]+):([0-9]+)$" matched "${suite}")
     set(entry ${name}.${CMAKE_MATCH_1})
-    # Six busy processes on two cores slow a suite four times where all of it is computing.
-    math(EXPR timeout "${CMAKE_MATCH_2} * 5 + 240")
+    # Beside two busy loops per core and three other lanes a suite takes up to nine times as long.
+    math(EXPR timeout "${CMAKE_MATCH_2} * 8 + 300")
     weft_test_properties(properties LABEL ${arg_LABEL} TIMEOUT ${timeout})
     add_test(NAME ${entry} COMMAND ${name} --gtest_filter=${CMAKE_MATCH_1}.*)
     # A test that is skipped marks the entry as skipped, if none of the others has failed: then the
