@@ -48,7 +48,7 @@ std::string WrongLosses(const TinyRun& run, bool started_once) {
 // Runs the same command until it is through.
 std::string WrongEnd(TinyRun& run, std::unique_ptr<Child> weft, Outcome& outcome) {
   for (outcome.starts = 1;; ++outcome.starts) {
-    const TinyRun::Outcome end = TinyRun::Finish(*weft, 90);
+    const TinyRun::Outcome end = TinyRun::Finish(*weft, 240);
     if (end.exit_code == 0) return "";
     if (outcome.starts == kMaxStarts) {
       return "not through after " + std::to_string(kMaxStarts) + " starts: exit " +

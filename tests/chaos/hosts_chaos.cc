@@ -18,7 +18,7 @@ namespace {
 // Hosts lie there (HostBed); the disk over it is seen by this process and by them.
 constexpr char kDisk[] = "/var/tmp";
 constexpr char kFiller[] = "/var/tmp/filler";
-constexpr double kGoesOnWithinS = 60;
+constexpr double kGoesOnWithinS = 120;
 
 // For the rest of this process.
 bool HasDiskOfItsOwn() {
@@ -130,7 +130,7 @@ std::string HostsChaos::WrongAfter(const Expected& expected, int64_t generation,
 std::string HostsChaos::WrongEnd() {
   const auto stopped = bed_->Run(1, WEFT_BINARY_DIR "/bin/weft stop " + folder());
   if (stopped.exit_code != 0) return "it cannot be stopped: " + stopped.err;
-  const std::optional<Ended> ended = run_->Wait(90);
+  const std::optional<Ended> ended = run_->Wait(240);
   if (!ended || ended->exit_code != 0) return "it does not end well:\n" + Words();
   const std::string checkpoints = WrongCheckpoints();
   if (!checkpoints.empty()) return checkpoints;

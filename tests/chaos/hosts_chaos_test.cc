@@ -367,7 +367,7 @@ TEST_F(Chaos, OnThreeHostsAtFailpointsLeavesTheSameLosses) {
     std::optional<Ended> ended;
     do {
       StartChaos(job, {absl::StrCat(kFailpointVariable, "=", failpoint, ":1:", token)});
-      ended = run_->Wait(90);
+      ended = run_->Wait(240);
     } while (++outcome.starts < kMaxStarts && (!ended || ended->exit_code != 0));
     outcome.struck = !std::filesystem::exists(token);
     std::string wrong;

@@ -31,7 +31,7 @@ void ExpectKillIsSurvived(const std::string& program, const std::string& word,
   const std::vector<Found> victims = ProcessesWithWord(run, program, word);
   ASSERT_FALSE(victims.empty());
   ASSERT_TRUE(KillFound(victims.back(), SIGKILL));
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 90);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out + outcome.err, HasSubstr(said));
   EXPECT_EQ(run.Metrics().back().generation, 2);

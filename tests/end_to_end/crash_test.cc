@@ -44,7 +44,7 @@ TEST(Crash, OfAnyWorkerIsNamedAndTheRunGoesOnWithTheSameLosses) {
   ASSERT_FALSE(rank.empty());
   SCOPED_TRACE("killed rank " + rank);
   ASSERT_TRUE(KillFound(victim, SIGKILL));
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 90);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::string said = outcome.out + outcome.err;
   EXPECT_THAT(said, HasSubstr("rank " + rank));
@@ -63,7 +63,7 @@ TEST(Crash, TwiceInOneRunIsSurvivedTwice) {
     ASSERT_EQ(workers.size(), 4u);
     ASSERT_TRUE(KillFound(workers[AnyOfThem(workers.size())], SIGKILL));
   }
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 90);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(run.Metrics().back().generation, 3);
   ExpectUndisturbedCurve(run);
@@ -77,7 +77,7 @@ TEST(Crash, WithoutRestartsLeftFailsTheJobAndSaysWhy) {
   const std::vector<Found> workers = run.Processes("weft-worker");
   ASSERT_EQ(workers.size(), 4u);
   ASSERT_TRUE(KillFound(workers[AnyOfThem(workers.size())], SIGKILL));
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 60);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("rank "));
   run.ExpectNothingLeft();
@@ -126,7 +126,7 @@ TEST(Crash, OfTheCoordinatorStopsNobody) {
   run.WaitForStep(100);
   const std::unique_ptr<Child> stop = run.Weft({"stop", run.run_folder()});
   EXPECT_EQ(TinyRun::Finish(*stop, 30).exit_code, 0);
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 60);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out + outcome.err,
               HasSubstr("the coordinator (weftd) was killed by signal 9"));
@@ -149,7 +149,7 @@ TEST(Crash, OfTheProcessManagerIsSurvived) {
   const std::vector<Found> managers = run.Processes("mpirun");
   ASSERT_EQ(managers.size(), 1u);
   ASSERT_TRUE(KillFound(managers[0], SIGKILL));
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 90);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   ExpectUndisturbedCurve(run);
   run.ExpectNothingLeft();
@@ -164,7 +164,7 @@ TEST(Crash, OfAStoppedWorkerIsFoundByTheLease) {
   const std::vector<Found> workers = run.Processes("weft-worker");
   ASSERT_EQ(workers.size(), 4u);
   ASSERT_TRUE(KillFound(workers[AnyOfThem(workers.size())], SIGSTOP));
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 90);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(run.Metrics().back().generation, 2);
   ExpectUndisturbedCurve(run);
@@ -218,7 +218,7 @@ TEST(Interrupt, OfAClosedTerminalIsNone) {
   const std::unique_ptr<Child> weft = run.Run();
   run.WaitForStep(5);
   weft->Signal(SIGHUP);
-  EXPECT_EQ(TinyRun::Finish(*weft, 90).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*weft, 240).exit_code, 0);
   EXPECT_EQ(run.LastStep(), TinyRun::kSteps);
   run.ExpectNothingLeft();
 }

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 TinyRun::Outcome Say(TinyRun& run, const std::vector<std::string>& arguments) {
   const std::unique_ptr<Child> weft = run.Weft(arguments);
-  return TinyRun::Finish(*weft, 60);
+  return TinyRun::Finish(*weft, 240);
 }
 
 TEST(Detached, RunGoesOnIsSeenAndStopsOnRequest) {

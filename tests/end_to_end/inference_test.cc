@@ -98,7 +98,7 @@ TEST(Inference, LooksAtARunThatGoesOnAndPassesOverADamagedCheckpoint) {
   EXPECT_GE(generated.out.size(), 11u);
   EXPECT_TRUE(weft->Running());
   weft->Signal(SIGINT);
-  EXPECT_EQ(TinyRun::Finish(*weft, 60).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*weft, 240).exit_code, 0);
 
   const std::set<std::string> steps = run.Checkpoints();
   ASSERT_GE(steps.size(), 2u);

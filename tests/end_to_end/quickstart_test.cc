@@ -35,7 +35,7 @@ TEST(Quickstart, ReachesTheLossThatTheReadmePromises) {
   const std::unique_ptr<Child> weft = run.Weft(
       {"run", WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml", "--set", "job.name=tiny", "--set",
        "job.output_dir=" + folder, "--set", "data.train=[{path: " + corpus + "}]"});
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 400);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 600);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::vector<StepMetrics> metrics = run.Metrics();
   ASSERT_GE(metrics.size(), 100u);

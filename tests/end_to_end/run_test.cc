@@ -189,7 +189,7 @@ TEST(Run, HoldsItsFolderAlone) {
   const TinyRun::Outcome second = run.RunToEnd({}, 10);
   EXPECT_EQ(second.exit_code, 75);
   EXPECT_THAT(second.err, HasSubstr("in use by another weft"));
-  EXPECT_EQ(TinyRun::Finish(*first, 90).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*first, 240).exit_code, 0);
   run.ExpectNothingLeft();
 }
 
@@ -199,7 +199,7 @@ TEST(Run, RepeatsFromItsResolvedYaml) {
   const std::map<int64_t, std::string> first = run.Curve();
   const std::string resolved = run.run_folder() + "/resolved.yaml";
   const std::unique_ptr<Child> weft = run.Weft({"run", resolved, "--fresh"});
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 60);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(run.Curve(), first);
 }

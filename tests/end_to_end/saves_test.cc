@@ -52,7 +52,7 @@ void ExpectUndisturbed(const TinyRun& run) {
   for (const auto& [step, loss_hex] : expected) EXPECT_EQ(curve.at(step), loss_hex) << step;
 }
 
-bool Says(const Child& weft, const std::string& words, double timeout_s = 60) {
+bool Says(const Child& weft, const std::string& words, double timeout_s = 180) {
   return Eventually(timeout_s, [&] { return weft.Stdout().find(words) != std::string::npos; });
 }
 
@@ -90,7 +90,7 @@ TEST(FullDisk, OfTheRunFolderKeepsTrainingAndLosesNoStep) {
   ASSERT_TRUE(Says(*weft, "NOT SAVED: step ")) << weft->Stdout() << weft->Stderr();
   ASSERT_TRUE(Says(*weft, "NOT SAVED: step 100")) << weft->Stdout() << weft->Stderr();
   fs::remove(run.run_folder() + "/full");
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 60);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("saved step-100"));
   EXPECT_EQ(run.Metrics().size(), 100u) << "no line was lost";
@@ -292,7 +292,7 @@ TEST(Load, ThatFailsTriesTheStepBefore) {
   const std::vector<Found> workers = run.Processes("weft-worker");
   ASSERT_EQ(workers.size(), 4u);
   ASSERT_TRUE(KillFound(workers[1], SIGKILL));
-  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 90);
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("resuming after step 40"), HasSubstr("Is a directory"),
                                  HasSubstr("resuming after step 20"),

@@ -44,11 +44,11 @@ class TinyRun {
     std::string out;
     std::string err;
   };
-  Outcome RunToEnd(const std::vector<std::string>& more = {}, double timeout_s = 90);
+  Outcome RunToEnd(const std::vector<std::string>& more = {}, double timeout_s = 240);
   static Outcome Finish(Child& child, double timeout_s);
 
   // Waits until the metrics show `step`; fails the test after `timeout_s`.
-  void WaitForStep(int64_t step, double timeout_s = 60) const;
+  void WaitForStep(int64_t step, double timeout_s = 180) const;
   std::vector<StepMetrics> Metrics() const { return MetricsOf(run_folder_); }
   // Last line of each step: step -> loss_hex.
   std::map<int64_t, std::string> Curve() const;

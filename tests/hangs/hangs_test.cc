@@ -208,7 +208,7 @@ TEST(Hangs, AreExplainedByWhyStoppedOnceTheRunHasGoneOn) {
   }));
   const std::unique_ptr<Child> stop = run.Weft({"stop", run.run_folder()});
   EXPECT_EQ(TinyRun::Finish(*stop, 30).exit_code, 0);
-  EXPECT_EQ(TinyRun::Finish(*weft, 60).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*weft, 240).exit_code, 0);
   const std::unique_ptr<Child> why = run.Weft({"why-stopped", run.run_folder()});
   const TinyRun::Outcome said = TinyRun::Finish(*why, 30);
   EXPECT_EQ(said.exit_code, 0) << said.err;

@@ -169,7 +169,7 @@ std::string HostsRun::Words() const {
 }
 
 void HostsRun::ExpectEnd(int code) {
-  const std::optional<Ended> ended = run_->Wait(90);
+  const std::optional<Ended> ended = run_->Wait(240);
   ASSERT_TRUE(ended.has_value()) << Words();
   EXPECT_EQ(ended->exit_code, code) << Words();
 }

@@ -77,7 +77,7 @@ class HostsRun : public ::testing::Test {
   static std::vector<RunStep> StepsIn(const std::string& run_folder);
   static std::map<int64_t, std::string> CurveIn(const std::string& run_folder);
   // Waits for a step that is not earlier, of a generation that is not earlier.
-  bool WaitForStep(int64_t step, int64_t generation = 1, double timeout_s = 60) const;
+  bool WaitForStep(int64_t step, int64_t generation = 1, double timeout_s = 180) const;
   int64_t LastGeneration() const;
   // Waits for the first step of a generation after `generation`. Returns the seconds from when the
   // coordinator had the proof that the one before is over, as its events and its log say: the last

@@ -124,7 +124,7 @@ TEST_F(PodsRun, GiveTheVeryLossesOfOneHost) {
   run_.reset();
   ASSERT_TRUE(WaitForStep(2)) << pods[0]->Stdout() << pods[0]->Stderr() << Words();
   for (int pod = 0; pod < kPods; ++pod) EXPECT_EQ(Probe(pod).exit_code, 0) << Probe(pod).err;
-  ExpectEnds(pods[0].get(), 0, 60);
+  ExpectEnds(pods[0].get(), 0, 180);
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(LastGeneration(), 1) << Words();
   // The Job is over by its successPolicy: the others are ended.
@@ -146,7 +146,7 @@ TEST_F(PodsRun, GoOnWhereAnEvictedOneHasLeftThem) {
     if (evicted != 0) ExpectEnds(pods[static_cast<size_t>(evicted)].get(), 75, 20);
     if (evicted != 0) pods[static_cast<size_t>(evicted)] = StartPod(evicted);
     pods[0] = StartPod(0);
-    ExpectEnds(pods[0].get(), 0, 60);
+    ExpectEnds(pods[0].get(), 0, 180);
     EXPECT_EQ(Curve(), alone);
     for (const int pod : {1, 2}) Evict(pod);
     for (const size_t pod : {1, 2}) ExpectEnds(pods[pod].get(), 75, 20);

@@ -18,6 +18,7 @@ namespace weft {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -67,7 +68,7 @@ class Preflight : public ::testing::Test {
     std::vector<std::string> command = {std::string(kBin) + "/weft", "run", job};
     if (!hosts.empty()) command.insert(command.end(), {"--hosts", hosts});
     run_ = bed_->Start(1, command);
-    const std::optional<Ended> ended = run_->Wait(90);
+    const std::optional<Ended> ended = run_->Wait(240);
     const std::string said = run_->Stdout() + run_->Stderr();
     EXPECT_TRUE(ended && ended->exit_code == code)
         << said << ReadText(folder() + "/logs/weftd.log");
@@ -172,29 +173,30 @@ TEST_F(Preflight, FindsTooLittleSharedMemory) {
                       HasSubstr("make it larger")));
 }
 
-// Both reach h1, but not each other.
+// Both reach h1, but not each other. h2 is refused at once, h3 waits for an answer in vain: whoever
+// has said so when all hosts are judged is told, and one is enough.
 TEST_F(Preflight, FindsAPairThatDoesNotReachEachOther) {
   InShell(2, "ip route add blackhole " + HostBed::Address(3) + "/32");
-  ExpectLeftOut(AllOf(HasSubstr("h2 does not reach h3 (10.78.0.13: "),
-                      HasSubstr("h3 does not reach h2 (10.78.0.12: "),
+  ExpectLeftOut(AllOf(AnyOf(HasSubstr("h2 does not reach h3 (10.78.0.13: "),
+                            HasSubstr("h3 does not reach h2 (10.78.0.12: ")),
                       HasSubstr("look at routes and firewalls between them")));
 }
 
 // A lost host is replaced in the same layout, so every loss is that of a run in which nothing
 // happened.
 TEST_F(Preflight, ASpareTakesTheLostHostsPlace) {
-  steps_ = 60;
+  steps_ = 200;  // h3 has read the data before they are over
   const std::map<int64_t, std::string> alone = CurveOfTwo();
   const std::string job = WriteJob("dp: 2, ", OnHosts("2, spares: 1"),
                                    "fault_tolerance: {heartbeat_timeout_seconds: 4}\n");
   run_ = bed_->Start(1, {std::string(kBin) + "/weft", "run", job, "--hosts", "h1:2,h2:2,h3:2"});
   ASSERT_TRUE(Eventually(60, [&] { return Curve().size() >= 13; })) << run_->Stdout();
-  EXPECT_TRUE(Eventually(10, [&] {
+  EXPECT_TRUE(Eventually(60, [&] {
     return ReadText(folder() + "/logs/agent-h3.log").find("standing by: read ") !=
            std::string::npos;
   })) << ReadText(folder() + "/logs/agent-h3.log");
   bed_->CutLink(2);
-  const std::optional<Ended> ended = run_->Wait(90);
+  const std::optional<Ended> ended = run_->Wait(180);
   bed_->RestoreLink(2);
   const std::string said = run_->Stdout() + run_->Stderr();
   EXPECT_TRUE(ended && ended->exit_code == 0) << said << ReadText(folder() + "/logs/weftd.log");

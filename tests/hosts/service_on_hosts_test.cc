@@ -138,7 +138,7 @@ TEST_F(ServiceOnHosts, GivesTheVeryLossesOfOneHost) {
   const std::string job = WriteJob(kFixed, OnThreeHosts() + ", nodes: 3, slots: 2");
   const std::string id = Submit("ann", 2, job, folder());
   ASSERT_FALSE(id.empty());
-  ASSERT_TRUE(Ends(id, "COMPLETED", 60));
+  ASSERT_TRUE(Ends(id, "COMPLETED", 180));
   EXPECT_EQ(Curve(), alone);
   // A viewer may only look.
   const auto denied = Weft("guest", 3, "stop " + id);

@@ -93,7 +93,7 @@ TEST_F(SkyRun, GivesTheVeryLossesOfOneHost) {
   WriteTasksJob();
   std::vector<std::unique_ptr<Child>> nodes(kNodes);
   for (const int rank : {2, 0, 1}) nodes[static_cast<size_t>(rank)] = StartNode(rank);
-  ExpectEnds(nodes[0].get(), 0, 60);
+  ExpectEnds(nodes[0].get(), 0, 180);
   for (const size_t rank : {1, 2}) ExpectEnds(nodes[rank].get(), 0, 20);
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(LastGeneration(), 1) << Words();
@@ -121,7 +121,7 @@ TEST_F(SkyRun, GoesOnInAnotherAttemptOfTheSameTask) {
   for (const int rank : {1, 2}) nodes.push_back(StartNode(rank));
   SleepSeconds(2);
   nodes.push_back(StartNode(0));
-  ExpectEnds(nodes[2].get(), 0, 60);
+  ExpectEnds(nodes[2].get(), 0, 180);
   for (const size_t node : {0, 1}) ExpectEnds(nodes[node].get(), 0, 20);
   EXPECT_EQ(Curve(), alone);
   EXPECT_GT(LastGeneration(), 1) << Words();

@@ -57,9 +57,9 @@ class ServiceBed : public ::testing::Test {
 
   // Asks until the job is so; fails the test after `timeout_s`.
   v1::Job WaitFor(const std::string& job, const std::function<bool(const v1::Job&)>& is_so,
-                  double timeout_s = 60);
-  v1::Job WaitForPhase(const std::string& job, const std::string& phase, double timeout_s = 60);
-  v1::Job WaitForStep(const std::string& job, int64_t step, double timeout_s = 60);
+                  double timeout_s = 180);
+  v1::Job WaitForPhase(const std::string& job, const std::string& phase, double timeout_s = 180);
+  v1::Job WaitForStep(const std::string& job, int64_t step, double timeout_s = 180);
   // Last loss of each step in the run folder's metrics, as bits.
   std::map<int64_t, std::string> Curve(const std::string& name) const;
   // The same of a job that nothing is done to, for so many steps; trained by the first test of the

@@ -268,8 +268,8 @@ TEST_F(ServiceBed, IsKilledUnderRunningJobsAndLosesNothing) {
   KillWeftd();
   EXPECT_EQ(Get(waits).phase(), "QUEUED");
   EXPECT_EQ(Get(waits).revision(), revision);
-  const v1::Job done = WaitForPhase(runs, "COMPLETED", 120);
-  WaitForPhase(other, "COMPLETED", 120);
+  const v1::Job done = WaitForPhase(runs, "COMPLETED", 300);
+  WaitForPhase(other, "COMPLETED", 300);
   EXPECT_EQ(done.generation(), 1) << "its ranks were not adopted";
   EXPECT_EQ(WaitForPhase(waits, "COMPLETED").step(), 20);
   EXPECT_EQ(Curve("runs"), undisturbed);
@@ -309,7 +309,7 @@ TEST_F(ServiceBed, IsUpgradedUnderRunningJobsAndDowngradedAgain) {
     WaitForStep(runs, job.step() + 100);
     EXPECT_EQ(Get(waits).phase(), "QUEUED");
   }
-  EXPECT_EQ(WaitForPhase(runs, "COMPLETED", 120).generation(), 1) << "its ranks were not adopted";
+  EXPECT_EQ(WaitForPhase(runs, "COMPLETED", 300).generation(), 1) << "its ranks were not adopted";
   EXPECT_EQ(WaitForPhase(waits, "COMPLETED").step(), 20);
   EXPECT_EQ(Curve("runs"), UndisturbedCurve(2, 3000));
 }

@@ -128,7 +128,7 @@ TEST_F(SlurmFaults, LeaveTheLossesAsTheyWere) {
     std::printf("%2d: %s, on h%d at step %lld: the next step after %.2f s\n", ++number, fault.name,
                 node, static_cast<long long>(before), SecondsToTheNextStep(before, next, injected));
     std::fflush(stdout);
-    ASSERT_TRUE(WaitForStep(before + kStepsBetween, "tiny", 120)) << fault.name << "\n" << Words();
+    ASSERT_TRUE(WaitForStep(before + kStepsBetween, "tiny", 300)) << fault.name << "\n" << Words();
   }
   EXPECT_EQ(bed_->JobField(job, "Restarts"), std::to_string(requeues))
       << "all else is restarted in the allocation";

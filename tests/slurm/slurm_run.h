@@ -47,12 +47,12 @@ class SlurmRun : public ::testing::Test {
   // Submits it; returns Slurm's number. Fails the test if there is none.
   std::string Submit(const std::string& job, const std::string& options = "");
   // Waits until Slurm has completed the job; fails the test if it ends otherwise.
-  void AwaitCompleted(const std::string& job, double timeout_s = 120);
+  void AwaitCompleted(const std::string& job, double timeout_s = 300);
   // Slurm lets a requeued job wait for two minutes; this lets it go at once.
   void LetGoOn(const std::string& job);
 
   std::vector<SlurmStep> Steps(const std::string& name = "tiny") const;
-  bool WaitForStep(int64_t step, const std::string& name = "tiny", double timeout_s = 60) const;
+  bool WaitForStep(int64_t step, const std::string& name = "tiny", double timeout_s = 180) const;
   // The last step that was done; 0: none.
   int64_t LastStep(const std::string& name = "tiny") const;
   int64_t LastGeneration() const;
