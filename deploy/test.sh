@@ -69,6 +69,8 @@ Random() {
   Begin build gate
   Build gate || return
   local seed=$((RANDOM * 32768 + RANDOM)) code=0
+  echo "WEFT_FUZZ_SEED=$seed"
+  export WEFT_FUZZ_SEED=$seed
   Tests gate random -L '^long$' || code=1
   Begin layouts of seed "$seed"
   build/release/bin/weft_layout_matrix --seed "$seed" --count 15 || code=1

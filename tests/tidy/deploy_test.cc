@@ -30,6 +30,16 @@ struct Result {
   std::string output;
 };
 
+Result RunShell(const std::string& command) {
+  Result result;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  while (pipe && fgets(buffer, sizeof buffer, pipe)) result.output += buffer;
+  const int status = pipe ? pclose(pipe) : -1;
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
+}
+
 Result InstallOn(const Machine& machine) {
   std::string folder = std::filesystem::temp_directory_path() / "weft-deploy-XXXXXX";
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
@@ -43,15 +53,9 @@ Result InstallOn(const Machine& machine) {
     std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   }
-  const std::string command = "PATH='" + folder + "/bin':$PATH WEFT_OS_RELEASE='" + folder +
-                              "/os-release' bash '" + folder +
-                              "/clone/deploy/install_packages.sh' run 2>&1";
-  Result result;
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[4096];
-  while (pipe && fgets(buffer, sizeof buffer, pipe)) result.output += buffer;
-  const int status = pipe ? pclose(pipe) : -1;
-  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  Result result =
+      RunShell("PATH='" + folder + "/bin':$PATH WEFT_OS_RELEASE='" + folder +
+               "/os-release' bash '" + folder + "/clone/deploy/install_packages.sh' run 2>&1");
   std::filesystem::remove_all(folder);
   return result;
 }
@@ -118,6 +122,58 @@ TEST(InstallPackages, SaysInOneSentenceWhyItCannotGoOn) {
     const Result result = InstallOn(machine);
     EXPECT_EQ(result.exit_code, machine.exit_code) << machine.what << ": " << result.output;
     EXPECT_THAT(result.output, HasSubstr(machine.says)) << machine.what;
+  }
+}
+
+TEST(TestScript, RefusesWhatItDoesNotKnowBeforeItDoesAnything) {
+  const struct {
+    const char* arguments;
+    const char* says;
+  } cases[] = {{"--full", "unknown option '--full'; use --all, --all with one of random, kernels"},
+               {"--all msan", "unknown part 'msan'; use --all"},
+               {"--all asan tsan", "unknown option 'tsan'; use --all"}};
+  for (const auto& each : cases) {
+    const Result result = RunShell("bash '" WEFT_SOURCE_DIR "/deploy/test.sh' " +
+                                   std::string(each.arguments) + " 2>&1");
+    EXPECT_EQ(result.exit_code, 2) << each.arguments;
+    EXPECT_THAT(result.output, HasSubstr(each.says)) << each.arguments;
+  }
+}
+
+// What report_tests.py says of three entries, with this in front of its call.
+Result ReportOn(const std::string& skipped_label, const std::string& environment) {
+  const std::string path = testing::TempDir() + "weft-report-" + skipped_label + ".xml";
+  const auto entry = [](const char* name, const char* seconds, const char* status,
+                        const std::string& labels) {
+    return "<testcase name='" + std::string(name) + "' time='" + seconds + "' status='" + status +
+           "'><properties><property name='cmake_labels' value='" + labels +
+           "'/></properties></testcase>";
+  };
+  std::ofstream(path) << "<testsuite>" << entry("Quick.One", "0.5", "run", "unit")
+                      << entry("Slow.One", "12.25", "run", "process;drawn")
+                      << entry("Skipped.One", "0", "notrun", skipped_label) << "</testsuite>";
+  Result result = RunShell(environment + " python3 '" WEFT_SOURCE_DIR "/deploy/report_tests.py' " +
+                           path + " 2>&1");
+  std::filesystem::remove(path);
+  return result;
+}
+
+TEST(TestReport, SaysWhatTookLongestAndTheSecondsOfEachLabel) {
+  const Result result = ReportOn("gpu", "env -u WEFT_GATE");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("    12.2 s  Slow.One\n     0.5 s  Quick.One\n"));
+  EXPECT_THAT(result.output, HasSubstr("    12.2 s  drawn: 1 entries\n"));
+}
+
+TEST(TestReport, FailsInTheGateWhereATestWasSkippedThatNeedsNoGpu) {
+  for (const char* const may : {"unit", "gpu"}) {
+    EXPECT_EQ(ReportOn(may, "WEFT_GATE=1").exit_code, 0) << may;
+  }
+  for (const char* const must : {"process", "hosts"}) {
+    const Result result = ReportOn(must, "WEFT_GATE=1");
+    EXPECT_EQ(result.exit_code, 1) << must;
+    EXPECT_THAT(result.output, HasSubstr("weft: Skipped.One was skipped")) << must;
+    EXPECT_EQ(ReportOn(must, "env -u WEFT_GATE").exit_code, 0) << must;
   }
 }
 

@@ -47,7 +47,8 @@ TEST(ValueText, QuotesTextsAndKeepsNumbers) {
 
 TEST(Shown, CutsBetweenCharacters) {
   EXPECT_EQ(Shown("short"), "short");
-  EXPECT_EQ(Shown(std::string(56, 'a') + "\xc3\xa4" + "bcdef"), std::string(56, 'a') + "...");
+  const std::string most(56, 'a');
+  EXPECT_EQ(Shown(most + "\xc3\xa4" + "bcdef"), most + "...");
 }
 
 }  // namespace
