@@ -18,6 +18,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -182,7 +185,7 @@ std::optional<std::string> Printed(const std::string& command) {
 
 // Returns how cuobjdump is called; empty: it is not there.
 std::string Cuobjdump() {
-  const std::string tools = WEFT_SOURCE_DIR "/build/cuda_tools/nvidia/cu13/bin";
+  const std::string tools = SourcePath("/build/cuda_tools/nvidia/cu13/bin");
   const std::string call = "PATH=" + tools + ":$PATH cuobjdump ";
   return Printed(call + "--version") && Printed("PATH=" + tools + ":$PATH nvdisasm --version")
              ? call
@@ -192,8 +195,7 @@ std::string Cuobjdump() {
 TEST(MachineCode, OfAllKernelsIsAsBandwidthAndTensorCoresWantIt) {
   const std::string cuobjdump = Cuobjdump();
   if (cuobjdump.empty()) GTEST_SKIP() << "no cuobjdump and nvdisasm: bash deploy/cuda_tools.sh";
-  const auto text =
-      Printed(cuobjdump + "-arch sm_90a -sass " WEFT_BINARY_DIR "/bin/libweft_cuda.so");
+  const auto text = Printed(cuobjdump + "-arch sm_90a -sass " + BinaryPath("/bin/libweft_cuda.so"));
   ASSERT_TRUE(text.has_value());
   EXPECT_THAT(FaultsOf(KernelsIn(*text), kDemands), ElementsAre());
 }
@@ -201,21 +203,30 @@ TEST(MachineCode, OfAllKernelsIsAsBandwidthAndTensorCoresWantIt) {
 TEST(MachineCode, UsesNoStackOnAnyArchitecture) {
   const std::string cuobjdump = Cuobjdump();
   if (cuobjdump.empty()) GTEST_SKIP() << "no cuobjdump and nvdisasm: bash deploy/cuda_tools.sh";
-  const auto text = Printed(cuobjdump + "-res-usage " WEFT_BINARY_DIR "/bin/libweft_cuda.so");
+  const auto text = Printed(cuobjdump + "-res-usage " + BinaryPath("/bin/libweft_cuda.so"));
   ASSERT_TRUE(text.has_value());
-  int kernels = 0;
-  std::string name;
+  std::map<std::string, int> kernels;  // by target
+  std::string target, name;
   for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+    if (absl::StartsWith(line, "arch = ")) target = std::string(absl::StripPrefix(line, "arch = "));
     const std::vector<absl::string_view> named = absl::StrSplit(line, "Function ");
     if (named.size() == 2) name = BaseName(std::string(named[1].substr(0, named[1].find(':'))));
     if (!absl::StrContains(line, "STACK:")) continue;
-    ++kernels;
+    ++kernels[target];
     // Two instances of it want one register more than there are on some; it is for heads that the
     // tensor cores' kernel has no instance for.
     const bool is_known = name == "KeyGradientKernel" && absl::StrContains(line, "STACK:8 ");
-    EXPECT_TRUE(absl::StrContains(line, "STACK:0 ") || is_known) << name << ": " << line;
+    EXPECT_TRUE(absl::StrContains(line, "STACK:0 ") || is_known)
+        << target << ", " << name << ": " << line;
   }
-  EXPECT_GT(kernels, 1000) << "of four architectures";
+  // Each has 280 now. "80-real", "90a-real", "80-virtual": what the library was compiled for.
+  for (const absl::string_view listed : absl::StrSplit(WEFT_CUDA_ARCHITECTURES, ',')) {
+    if (absl::EndsWith(listed, "-virtual")) {
+      EXPECT_THAT(*text, HasSubstr("Fatbin ptx code:")) << listed;
+    } else {
+      EXPECT_GT(kernels[absl::StrCat("sm_", absl::StripSuffix(listed, "-real"))], 250) << listed;
+    }
+  }
 }
 
 TEST(MachineCode, OfPlantedKernelsIsFoundWanting) {
