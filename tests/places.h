@@ -1,5 +1,5 @@
-// Where this checkout and its build lie. Functions instead of macros, so that the tests' objects are the
-// same in every checkout and the compiler's cache serves them all.
+// A test finds this checkout and its build by these functions. Macros would make its objects
+// another checkout's own, and the compiler's cache would serve one alone.
 #pragma once
 #include <string>
 

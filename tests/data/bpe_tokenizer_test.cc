@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "data/unicode.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -19,10 +20,12 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-constexpr char kFixture[] = WEFT_SOURCE_DIR "/tests/data/bpe";
+std::string Fixture() {
+  return SourcePath("/tests/data/bpe");
+}
 
 Json ReadFixture(const std::string& name) {
-  std::ifstream stream(std::string(kFixture) + "/" + name);
+  std::ifstream stream(Fixture() + "/" + name);
   return Json::parse(stream);
 }
 
@@ -51,7 +54,7 @@ std::string Decoded(const BpeTokenizer& tokenizer, const std::vector<int32_t>& i
 }
 
 TEST(BpeTokenizer, EncodesAsHuggingFaceDoes) {
-  const auto tokenizer = BpeTokenizer::Open(kFixture);
+  const auto tokenizer = BpeTokenizer::Open(Fixture());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(tokenizer->vocab_size(), 420);
   EXPECT_EQ(tokenizer->end_of_text(), 0);
@@ -105,7 +108,7 @@ TEST(BpeTokenizer, KnowsTheTokenThatEndsAText) {
 }
 
 TEST(BpeTokenizer, GivesAnyBytesBack) {
-  const auto tokenizer = BpeTokenizer::Open(kFixture);
+  const auto tokenizer = BpeTokenizer::Open(Fixture());
   ASSERT_TRUE(tokenizer.ok());
   std::string every;
   for (int i = 0; i < 512; ++i) every.push_back(static_cast<char>(i * 7 + i / 256));

@@ -13,6 +13,7 @@
 #include "tests/end_to_end/lacking.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -59,7 +60,7 @@ TEST(Tarball, TrainsWhereThereIsNothingButGlibc) {
   const std::string job = JobWith("steps: 20", "steps: 6");
   const std::string root = folder.path() + "/host";
   ASSERT_EQ(MakeBareHost(root), 0);
-  ASSERT_EQ(Shell(absl::StrCat("bash " WEFT_SOURCE_DIR "/deploy/tarball.sh " WEFT_BINARY_DIR " ",
+  ASSERT_EQ(Shell(absl::StrCat("bash ", SourcePath("/deploy/tarball.sh "), BinaryPath(), " ",
                                folder.path(), " && tar -xzf ", folder.path(), "/weft-*.tar.gz -C ",
                                root, "/root")),
             0);

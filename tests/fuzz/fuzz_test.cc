@@ -19,6 +19,7 @@
 #include "tests/fuzz/trial.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/saved_model.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -85,9 +86,9 @@ cluster: {profile: cpu, nodes: 2, slots: 4, threads_per_worker: 1}
 std::vector<std::string> JobTexts() {
   std::vector<std::string> texts = {kGoodJob, kFullJob};
   for (const char* name : {"llama3-8b", "gpt2-124m", "quickstart"}) {
-    std::string text = TextOf(absl::StrCat(WEFT_SOURCE_DIR "/configs/jobs/", name, ".yaml"));
+    std::string text = TextOf(SourcePath("/configs/jobs/") + name + ".yaml");
     const size_t at = text.find("../models");
-    if (at != std::string::npos) text.replace(at, 9, WEFT_SOURCE_DIR "/configs/models");
+    if (at != std::string::npos) text.replace(at, 9, SourcePath("/configs/models"));
     texts.push_back(text);
   }
   return texts;
@@ -137,7 +138,7 @@ TEST(DamagedProfiles, AreAnswered) {
   folder.Write("small.yaml", kGoodJob);
   std::vector<std::string> texts;
   for (const char* name : {"cpu", "h100x8", "gb200-nvl72", "h200"}) {
-    texts.push_back(TextOf(absl::StrCat(WEFT_SOURCE_DIR "/configs/clusters/", name, ".yaml")));
+    texts.push_back(TextOf(SourcePath("/configs/clusters/") + name + ".yaml"));
   }
   Campaign("profile", 300, [&](Random& random, const std::string& name) {
     const std::string text = Damaged(random.Of(absl::MakeConstSpan(texts)), random);
@@ -187,7 +188,7 @@ class DamagedDirectory : public testing::Test {
             {"hf/tokenizer.json", tokenizers_[0]}};
   }
 
-  const std::string kBpe = WEFT_SOURCE_DIR "/tests/data/bpe";
+  const std::string kBpe = SourcePath("/tests/data/bpe");
   const JobFolder folder_;
   std::string config_, weights_;
   std::vector<std::string> tokenizers_;
@@ -195,8 +196,8 @@ class DamagedDirectory : public testing::Test {
 
 TEST_F(DamagedDirectory, IsAnswered) {
   const std::vector<std::string> configs = {
-      config_, TextOf(WEFT_SOURCE_DIR "/configs/models/gpt2-124m/config.json"),
-      TextOf(WEFT_SOURCE_DIR "/configs/models/llama3-8b/config.json")};
+      config_, TextOf(SourcePath("/configs/models/gpt2-124m/config.json")),
+      TextOf(SourcePath("/configs/models/llama3-8b/config.json"))};
   Campaign("directory", 240, [&](Random& random, const std::string& name) {
     std::vector<Trial::File> files = Whole();
     switch (random.Below(4)) {
@@ -219,9 +220,9 @@ TEST_F(DamagedDirectory, IsAnswered) {
 }
 
 TEST_F(DamagedDirectory, OfAConfigIsPlanned) {
-  std::vector<std::string> texts = {
-      config_, TextOf(WEFT_SOURCE_DIR "/configs/models/gpt2-124m/config.json"),
-      TextOf(WEFT_SOURCE_DIR "/configs/models/llama3-8b/config.json")};
+  std::vector<std::string> texts = {config_,
+                                    TextOf(SourcePath("/configs/models/gpt2-124m/config.json")),
+                                    TextOf(SourcePath("/configs/models/llama3-8b/config.json"))};
   folder_.Write("job.yaml",
                 "job: {name: config}\nmodel: {path: hf}\n"
                 "data: {format: bytes, train: [{path: corpus.txt}]}\n"
@@ -335,7 +336,7 @@ TEST(DamageThatMustNotPass, NumbersThatAreNone) {
 TEST(DamageThatMustNotPass, NumbersOfProfilesThatAreNone) {
   const JobFolder folder;
   folder.Write("job.yaml", kGoodJob);
-  const std::string text = TextOf(WEFT_SOURCE_DIR "/configs/clusters/h100x8.yaml");
+  const std::string text = TextOf(SourcePath("/configs/clusters/h100x8.yaml"));
   Campaign("number of a profile", 80, [&](Random& random, const std::string& name) {
     const std::vector<Word> numbers = NumbersIn(text);
     const Trial trial{

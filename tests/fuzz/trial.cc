@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "data/unicode.h"
 #include "tests/end_to_end/child.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -31,7 +32,7 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
 
 std::string Weft() {
   const char* const other = std::getenv("WEFT_FUZZ_WEFT");
-  return other == nullptr ? WEFT_BINARY_DIR "/bin/weft" : other;
+  return other == nullptr ? BinaryPath("/bin/weft") : other;
 }
 
 std::string Told(const Trial& trial, const std::string& name, const Answer& answer) {

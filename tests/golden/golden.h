@@ -8,11 +8,13 @@
 #include <sstream>
 #include <string>
 
+#include "tests/places.h"
+
 namespace weft {
 
 // Expects that `text` equals tests/golden/<name>.
 inline void ExpectGolden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(WEFT_SOURCE_DIR) + "/tests/golden/" + name;
+  const std::string path = SourcePath("/tests/golden/") + name;
   const char* update = std::getenv("UPDATE_GOLDEN");
   if (update != nullptr && std::string(update) == "1") {
     std::ofstream out(path, std::ios::trunc);

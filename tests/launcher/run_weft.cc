@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "tests/places.h"
 
 namespace weft {
 
@@ -17,7 +18,7 @@ Ran RunWeft(const JobFolder& folder, const std::string& arguments, const RunWeft
       absl::StrCat("cd ", options.directory.empty() ? folder.path() : options.directory,
                    " && XDG_STATE_HOME=", folder.path(), "/state timeout ", options.most_s, " env ",
                    options.path.empty() ? "" : absl::StrCat("PATH=", options.path, " "),
-                   options.program.empty() ? WEFT_BINARY_DIR "/bin/weft" : options.program, " ",
+                   options.program.empty() ? BinaryPath("/bin/weft") : options.program, " ",
                    arguments, " 2>", err_path, " <", options.input);
   Ran ran;
   FILE* pipe = popen(command.c_str(), "r");

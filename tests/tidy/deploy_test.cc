@@ -12,6 +12,8 @@
 #include <set>
 #include <string>
 
+#include "tests/places.h"
+
 namespace weft {
 namespace {
 
@@ -44,7 +46,7 @@ Result InstallOn(const Machine& machine) {
   std::string folder = std::filesystem::temp_directory_path() / "weft-deploy-XXXXXX";
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
   std::filesystem::create_directory(folder + "/clone");
-  std::filesystem::copy(WEFT_SOURCE_DIR "/deploy", folder + "/clone/deploy",
+  std::filesystem::copy(SourcePath("/deploy"), folder + "/clone/deploy",
                         std::filesystem::copy_options::recursive);
   std::filesystem::create_directory(folder + "/bin");
   std::ofstream(folder + "/os-release") << machine.os_release;
@@ -61,7 +63,7 @@ Result InstallOn(const Machine& machine) {
 }
 
 TEST(Packages, AreListedOnceEach) {
-  std::ifstream list(WEFT_SOURCE_DIR "/deploy/packages.txt");
+  std::ifstream list(SourcePath("/deploy/packages.txt"));
   std::set<std::string> names;
   for (std::string line; std::getline(list, line);) {
     const std::string name = line.substr(0, line.find(' '));
@@ -133,7 +135,7 @@ TEST(TestScript, RefusesWhatItDoesNotKnowBeforeItDoesAnything) {
                {"--all msan", "unknown part 'msan'; use --all"},
                {"--all asan tsan", "unknown option 'tsan'; use --all"}};
   for (const auto& each : cases) {
-    const Result result = RunShell("bash '" WEFT_SOURCE_DIR "/deploy/test.sh' " +
+    const Result result = RunShell("bash '" + SourcePath("/deploy/test.sh' ") +
                                    std::string(each.arguments) + " 2>&1");
     EXPECT_EQ(result.exit_code, 2) << each.arguments;
     EXPECT_THAT(result.output, HasSubstr(each.says)) << each.arguments;
@@ -152,7 +154,7 @@ Result ReportOn(const std::string& skipped_label, const std::string& environment
   std::ofstream(path) << "<testsuite>" << entry("Quick.One", "0.5", "run", "unit")
                       << entry("Slow.One", "12.25", "run", "process;drawn")
                       << entry("Skipped.One", "0", "notrun", skipped_label) << "</testsuite>";
-  Result result = RunShell(environment + " python3 '" WEFT_SOURCE_DIR "/deploy/report_tests.py' " +
+  Result result = RunShell(environment + " python3 '" + SourcePath("/deploy/report_tests.py' ") +
                            path + " 2>&1");
   std::filesystem::remove(path);
   return result;

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/places.h"
 #include "tests/tidy/page_rules.h"
 #include "tests/tidy/rules.h"
 
@@ -29,7 +30,7 @@ bool IsSkipped(const std::filesystem::path& folder) {
 
 // Files of the tree whose name or extension is one of `endings`, sorted by path.
 std::vector<SourceFile> Files(const std::set<std::string>& endings) {
-  const std::filesystem::path root = WEFT_SOURCE_DIR;
+  const std::filesystem::path root = SourcePath();
   std::vector<SourceFile> files;
   auto entry = std::filesystem::recursive_directory_iterator(root);
   for (; entry != std::filesystem::recursive_directory_iterator(); ++entry) {
@@ -113,7 +114,7 @@ TEST(Tree, PagesHaveShortLinesAndLinksAndPathsThatLead) {
   ASSERT_GT(pages.size(), 10u);
   for (const SourceFile& page : pages) ExpectNone(PageViolations(page));
   const auto exists = [](const std::string& path) {
-    return std::filesystem::exists(std::string(WEFT_SOURCE_DIR "/") + path);
+    return std::filesystem::exists(SourcePath("/") + path);
   };
   ExpectNone(LinkViolations(pages, exists));
   for (const SourceFile& page : pages) ExpectNone(PathViolations(page, exists));
@@ -132,7 +133,7 @@ TEST(Tree, IsInClangFormat14Shape) {
   if (RunCommand("clang-format-14 --version").second != 0) {
     GTEST_SKIP() << "clang-format-14 is not installed";
   }
-  std::string command = "cd '" WEFT_SOURCE_DIR "' && clang-format-14 --dry-run -Werror";
+  std::string command = "cd '" + SourcePath() + "' && clang-format-14 --dry-run -Werror";
   for (const SourceFile& file : Sources()) command += " '" + file.path + "'";
   const auto [output, status] = RunCommand(command);
   EXPECT_EQ(status, 0) << output.substr(0, 4000);

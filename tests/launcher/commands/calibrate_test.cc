@@ -12,6 +12,7 @@
 #include "launcher/job_file/cluster_yaml.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -46,9 +47,8 @@ TEST(Calibrate, WritesAProfileThatPlansHere) {
 
   // The quickstart on that machine: a step of 4 small replicas takes neither a microsecond nor a
   // minute, and its terms are all there.
-  const Ran planned = RunWeft(folder, "plan " WEFT_SOURCE_DIR
-                                      "/configs/jobs/quickstart.yaml --without-data --json "
-                                      "--cluster lab.yaml");
+  const Ran planned = RunWeft(folder, "plan " + SourcePath("/configs/jobs/quickstart.yaml") +
+                                          " --without-data --json --cluster lab.yaml");
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   const auto json = nlohmann::json::parse(planned.out);
   EXPECT_GT(json["prediction"]["step_s"].get<double>(), 1e-4);
@@ -66,7 +66,7 @@ TEST(Calibrate, AddsLinksBetweenHostsToAProfileThatIsThere) {
     {"collective": "all_reduce", "ranks": 2, "nodes": 2, "bytes": 1048576, "seconds": 1e-3}]})";
   write("links.json", R"({"backend": "cpu", "ranks": 8, "nodes": 2, )" + points);
   write("gpus.json", R"({"backend": "cuda", "ranks": 8, "nodes": 2, )" + points);
-  const std::string profile = "--profile " WEFT_SOURCE_DIR "/configs/clusters/cpu.yaml ";
+  const std::string profile = "--profile " + SourcePath("/configs/clusters/cpu.yaml ");
   const Ran added = RunWeft(folder, "calibrate --output lab.yaml --links links.json " + profile);
   ASSERT_EQ(added.exit_code, 0) << added.err << added.out;
   EXPECT_THAT(added.out, HasSubstr("between hosts"));
@@ -111,7 +111,7 @@ TEST(Calibrate, OffersACommandThatWorksOnAnyNumberOfSlots) {
   ASSERT_NE(begin, std::string::npos) << calibrated.out;
   std::string command = calibrated.out.substr(begin + plan.size());
   command.resize(command.find('\n'));
-  const Ran planned = RunWeft(folder, "plan " WEFT_SOURCE_DIR "/" + command);
+  const Ran planned = RunWeft(folder, "plan " + SourcePath("/") + command);
   EXPECT_EQ(planned.exit_code, 0) << command << planned.err;
   EXPECT_THAT(planned.out, HasSubstr("on 2 slots"));
 }
@@ -184,10 +184,9 @@ TEST(WrongClusterFiles, AreRefusedWithFileLineAndKey) {
     ASSERT_NE(at, std::string::npos) << c.from;
     text.replace(at, std::string(c.from).size(), c.to);
     folder.Write("lab.yaml", text);
-    const Ran ran = RunWeft(folder, "plan " WEFT_SOURCE_DIR
-                                    "/configs/jobs/quickstart.yaml --without-data --set "
-                                    "cluster.profile=" +
-                                        folder.path() + "/lab.yaml");
+    const Ran ran =
+        RunWeft(folder, "plan " + SourcePath("/configs/jobs/quickstart.yaml") +
+                            " --without-data --set cluster.profile=" + folder.path() + "/lab.yaml");
     EXPECT_EQ(ran.exit_code, 2) << c.to << ran.out;
     EXPECT_THAT(ran.err, HasSubstr(c.message)) << c.to;
   }

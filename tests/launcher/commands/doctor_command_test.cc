@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -28,7 +29,7 @@ void WriteProgram(const JobFolder& folder, const std::string& name, const std::s
 // weft in a folder of its own, beside a weftd and a weft-worker of the same version that finds what
 // `probe` says.
 void Install(const JobFolder& folder, const std::string& weftd_version, const std::string& probe) {
-  std::filesystem::copy(WEFT_BINARY_DIR "/bin/weft", folder.path() + "/weft");
+  std::filesystem::copy(BinaryPath("/bin/weft"), folder.path() + "/weft");
   const std::string same = RunWeft(folder, "--version").out;
   WriteProgram(folder, "weftd",
                absl::StrCat("echo '", weftd_version.empty() ? same : weftd_version, "'\n"));

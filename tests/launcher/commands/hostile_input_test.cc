@@ -22,6 +22,7 @@
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
 #include "tests/launcher/saved_model.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -34,7 +35,10 @@ using testing::Not;
 // each core that takes the clock up to a minute, after which `weft` waits for what does not come.
 constexpr int kMostCpuSeconds = 10;
 constexpr int kMostSeconds = 60;
-constexpr char kWeft[] = WEFT_BINARY_DIR "/bin/weft";
+
+std::string Weft() {
+  return BinaryPath("/bin/weft");
+}
 
 // `weft` with 4 GB of address space. An end by a signal, as that for too much of a processor, is
 // 128 and more; no answer in time is 124.
@@ -42,7 +46,7 @@ Ran RunLimited(const JobFolder& folder, const std::string& arguments,
                const std::string& input = "/dev/null") {
   return RunWeft(
       folder,
-      absl::StrCat("--as=4000000000 --core=0 --cpu=", kMostCpuSeconds, " ", kWeft, " ", arguments),
+      absl::StrCat("--as=4000000000 --core=0 --cpu=", kMostCpuSeconds, " ", Weft(), " ", arguments),
       {.input = input, .program = "prlimit", .most_s = kMostSeconds});
 }
 
@@ -194,7 +198,7 @@ TEST(HostileFile, APipeWithAWriterIsRead) {
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   ASSERT_EQ(mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
   const Ran piped = RunWeft(folder,
-                            absl::StrCat("-c '(sleep 0.2; cat job.yaml >pipe) & ", kWeft,
+                            absl::StrCat("-c '(sleep 0.2; cat job.yaml >pipe) & ", Weft(),
                                          " plan pipe; code=$?; wait; exit $code'"),
                             {.program = "bash", .most_s = kMostSeconds});
   EXPECT_EQ(piped.exit_code, 0) << piped.err;
@@ -206,7 +210,7 @@ TEST(HostileFile, AnInterruptEndsTheWaitForStdin) {
   SaveModel(folder, SmallModel(256), "bytes");
   ASSERT_EQ(mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
   const Ran ran = RunWeft(folder,
-                          absl::StrCat("-c 'exec timeout -s INT 1 ", kWeft, " generate saved ",
+                          absl::StrCat("-c 'exec timeout -s INT 1 ", Weft(), " generate saved ",
                                        "--prompt-file - <>pipe'"),
                           {.program = "bash", .most_s = kMostSeconds});
   EXPECT_EQ(ran.exit_code, 124) << ran.err;  // timeout's, for what it had to interrupt
@@ -369,7 +373,7 @@ TEST(HostileOutput, AReaderThatHasReadEnoughIsNone) {
   for (const char* arguments : {"plan job.yaml", "plan job.yaml --json", "--help",
                                 "generate saved --prompt a --max-tokens 39 --threads 1"}) {
     const Ran ran =
-        RunWeft(folder, absl::StrCat("-c 'set -o pipefail; ", kWeft, " ", arguments, " | true'"),
+        RunWeft(folder, absl::StrCat("-c 'set -o pipefail; ", Weft(), " ", arguments, " | true'"),
                 {.program = "bash", .most_s = kMostSeconds});
     EXPECT_EQ(ran.exit_code, 0) << arguments << ran.err;
     EXPECT_EQ(ran.err, "") << arguments;
@@ -388,7 +392,8 @@ TEST(HostileRun, OfAnotherUserIsNamedSo) {
   std::filesystem::permissions(folder.path() + "/weftd.sock", std::filesystem::perms(0600));
   for (const char* verb : {"status", "stop", "attach", "checkpoint", "logs", "events", "watch"}) {
     const Ran ran = RunWeft(
-        folder, absl::StrCat("--reuid=65534 --clear-groups ", kWeft, " ", verb, " ", folder.path()),
+        folder,
+        absl::StrCat("--reuid=65534 --clear-groups ", Weft(), " ", verb, " ", folder.path()),
         {.program = "setpriv", .most_s = kMostSeconds});
     EXPECT_EQ(ran.exit_code, 1) << verb << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("weftd.sock: the run belongs to another user")) << verb;

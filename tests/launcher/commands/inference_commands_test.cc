@@ -20,13 +20,16 @@
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
 #include "tests/launcher/saved_model.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr char kTokenizer[] = WEFT_SOURCE_DIR "/tests/data/bpe";
+std::string Tokenizer() {
+  return SourcePath("/tests/data/bpe");
+}
 
 TEST(Eval, SaysLossPerplexityAndBits) {
   const JobFolder folder;
@@ -164,9 +167,9 @@ TEST(Generate, TakesTextForTokenIdsWithTheirTokenizer) {
   ASSERT_EQ(ids.exit_code, 0) << ids.err;
   const Ran text =
       RunWeft(folder, absl::StrCat("generate saved --prompt '<|endoftext|>the work' --tokenizer ",
-                                   kTokenizer, " --max-tokens 6 --greedy --threads 1"));
+                                   Tokenizer(), " --max-tokens 6 --greedy --threads 1"));
   ASSERT_EQ(text.exit_code, 0) << text.err;
-  const auto tokenizer = TokenText::Open(TokenFormat::kLlmc, kTokenizer);
+  const auto tokenizer = TokenText::Open(TokenFormat::kLlmc, Tokenizer());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   ASSERT_EQ(tokenizer->Encode("<|endoftext|>the work"), (std::vector<int32_t>{0, 310, 69, 312}));
   std::string expected;
@@ -214,7 +217,7 @@ TEST(Generate, RefusesByName) {
       {"generate saved --prompt a --greedy --top-p 0.5", 2, "--top-p 0.5 draws one"},
       {"generate saved --prompt a --hot", 2, "--hot"},
       {"generate saved --prompt-ids 1 '' --top-k 4", 2, "not expected"},
-      {absl::StrCat("generate saved --prompt a --tokenizer ", kTokenizer), 2, "leave it out"},
+      {absl::StrCat("generate saved --prompt a --tokenizer ", Tokenizer()), 2, "leave it out"},
   };
   for (const Case& c : cases) {
     const Ran ran = RunWeft(folder, c.arguments);
@@ -271,10 +274,10 @@ TEST(HuggingFaceDirectory, GoesOnWithAPrompt) {
   EXPECT_EQ(without.exit_code, 2);
   EXPECT_THAT(without.err, HasSubstr("this Hugging Face directory holds no tokenizer; name the "
                                      "tokenizer that made them with --tokenizer"));
-  const Ran named = RunWeft(folder, absl::StrCat("generate hf --tokenizer ", kTokenizer, text));
+  const Ran named = RunWeft(folder, absl::StrCat("generate hf --tokenizer ", Tokenizer(), text));
   ASSERT_EQ(named.exit_code, 0) << named.err;
   // One that lies beside the weights needs no name.
-  std::filesystem::copy_file(absl::StrCat(kTokenizer, "/tokenizer.json"),
+  std::filesystem::copy_file(absl::StrCat(Tokenizer(), "/tokenizer.json"),
                              folder.path() + "/hf/tokenizer.json");
   EXPECT_EQ(RunWeft(folder, "generate hf" + text).out, named.out);
   folder.Write("hf/tokenizer.json", R"({"model": {"type": "Unigram"}})");

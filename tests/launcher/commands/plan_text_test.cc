@@ -12,6 +12,7 @@
 #include "tests/golden/golden.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -62,7 +63,7 @@ TEST(WeftPlan, PrintsWhatItAlwaysDid) {
     SCOPED_TRACE(c.arguments);
     const JobFolder folder;
     const Ran printed = RunWeft(folder, absl::StrCat("plan ", c.arguments, " --without-data"),
-                                {.directory = WEFT_SOURCE_DIR});
+                                {.directory = SourcePath()});
     EXPECT_EQ(printed.exit_code, c.exit_code) << printed.err;
     for (const absl::string_view line : absl::StrSplit(printed.out, '\n')) {
       EXPECT_LE(line.size(), 100U) << line;
@@ -78,7 +79,7 @@ TEST(WeftPlan, SaysInJsonWhatEachKindOfDeviceDoes) {
   const Ran printed = RunWeft(folder,
                               "plan configs/jobs/llama3-8b.yaml --without-data --json --parts "
                               "h100x8:2,a100-80gx8:4",
-                              {.directory = WEFT_SOURCE_DIR});
+                              {.directory = SourcePath()});
   ASSERT_EQ(printed.exit_code, 0) << printed.err;
   const nlohmann::json json = nlohmann::json::parse(printed.out);
   const auto& parts = json["plan"]["parts"];
@@ -105,7 +106,7 @@ TEST(WeftPlan, RefusesPartsThatItCannotRead) {
   for (const auto& [parts, says] : refusals) {
     const Ran ran = RunWeft(
         folder, absl::StrCat("plan configs/jobs/llama3-8b.yaml --without-data --parts ", parts),
-        {.directory = WEFT_SOURCE_DIR});
+        {.directory = SourcePath()});
     EXPECT_EQ(ran.exit_code, 2) << parts;
     EXPECT_THAT(ran.err, testing::HasSubstr(says)) << parts;
     EXPECT_EQ(ran.out, "") << parts;
@@ -116,7 +117,7 @@ TEST(WeftPlan, SaysInJsonWhichRankWouldBeOnWhichHost) {
   const JobFolder folder;
   const Ran printed =
       RunWeft(folder, "plan configs/jobs/quickstart.yaml --without-data --json --hosts a,b:2,c:2",
-              {.directory = WEFT_SOURCE_DIR});
+              {.directory = SourcePath()});
   ASSERT_EQ(printed.exit_code, 0) << printed.err;
   const nlohmann::json json = nlohmann::json::parse(printed.out);
   EXPECT_EQ(json["placement"]["hosts"], nlohmann::json::parse(R"([
@@ -132,7 +133,7 @@ TEST(WeftPlan, RefusesALayoutThatTheNamedHostsHaveNoPlaceFor) {
       RunWeft(folder,
               "plan configs/jobs/quickstart.yaml --without-data --layout dp=2 --hosts a:1 "
               "--set parallelism.dp=1 --set parallelism.pp=1",
-              {.directory = WEFT_SOURCE_DIR});
+              {.directory = SourcePath()});
   EXPECT_EQ(printed.exit_code, 2);
   EXPECT_THAT(printed.err, ::testing::HasSubstr("2 ranks have no place on 1 host of 1 slot "));
 }

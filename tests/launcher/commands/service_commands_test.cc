@@ -20,6 +20,7 @@
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"
 #include "tests/launcher/service/fake_control.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -301,7 +302,7 @@ TEST_F(ServiceCommandsTest, AnInterruptOnlyLeaves) {
       if (watches() && std::ifstream(folder_.path() + "/pid") >> weft) kill(weft, SIGINT);
     });
     const Ran ran = RunWeft(
-        folder_, absl::StrCat("-c 'echo $$ >pid; exec " WEFT_BINARY_DIR "/bin/weft ", words, "'"),
+        folder_, absl::StrCat("-c 'echo $$ >pid; exec ", BinaryPath("/bin/weft "), words, "'"),
         {.program = "bash"});
     EXPECT_TRUE(watches());
     EXPECT_EQ(ran.exit_code, 0) << words << ran.err;

@@ -17,13 +17,16 @@
 #include "plan/keys/cluster_keys.h"
 #include "plan/keys/value_text.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr char kFolder[] = WEFT_SOURCE_DIR "/configs/clusters";
+std::string Folder() {
+  return SourcePath("/configs/clusters");
+}
 
 // Reads `text` as lab.yaml; its issues into *issues.
 Cluster Read(const std::string& text, std::string* issues) {
@@ -110,12 +113,12 @@ TEST(ClusterYaml, ComesBackWithoutWhatWasNotStated) {
 
 TEST(ClusterYaml, EveryShippedProfileIsReadAndNamedAsItsFile) {
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(Folder())) {
     const std::string name = entry.path().stem().string();
     names.insert(name);
     Issues issues;
     const Value node = Value::Scalar(name, {"job.yaml", 0, 1});
-    const Cluster cluster = ReadCluster(node, {kFolder}, "", &issues);
+    const Cluster cluster = ReadCluster(node, {Folder()}, "", &issues);
     EXPECT_EQ(issues.Text(), "");
     EXPECT_EQ(cluster.name, name);
     // With a network: `--nodes 2` plans two of them.
@@ -209,7 +212,7 @@ TEST(ClusterYaml, TellsAnEmptyFileFromAMissingOne) {
   std::ofstream(path).close();
   const auto read = [](const std::string& name) {
     Issues issues;
-    ReadCluster(Value::Scalar(name, {"job.yaml", 0, 1}), {kFolder}, "", &issues);
+    ReadCluster(Value::Scalar(name, {"job.yaml", 0, 1}), {Folder()}, "", &issues);
     return issues.Text();
   };
   EXPECT_THAT(read(path), HasSubstr("; a cluster profile is a map"));

@@ -19,6 +19,7 @@
 #include "plan/search/search.h"
 #include "plan/spec/layout_properties.h"
 #include "plan/spec/layout_text.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -27,7 +28,7 @@ using testing::HasSubstr;
 
 std::set<std::string> ExampleJobs() {
   std::set<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/configs/jobs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("/configs/jobs"))) {
     if (entry.path().extension() == ".yaml") paths.insert(entry.path().string());
   }
   return paths;
@@ -46,8 +47,8 @@ TEST(ExampleJobs, AreReadAndPlanned) {
 }
 
 TEST(ExampleJobs, TheQuickstartIsTwoReplicasOfTwoStages) {
-  const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
-                                {.sets = {}, .check_files = false});
+  const auto file =
+      ReadJobFile(SourcePath("/configs/jobs/quickstart.yaml"), {.sets = {}, .check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -106,8 +107,8 @@ TEST(ExampleJobs, RunAsTheyWerePlanned) {
 }
 
 TEST(PlanJson, HasTheDocumentedFields) {
-  const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
-                                {.sets = {}, .check_files = false});
+  const auto file =
+      ReadJobFile(SourcePath("/configs/jobs/quickstart.yaml"), {.sets = {}, .check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok());
@@ -156,14 +157,14 @@ TEST(PlanJson, HasTheDocumentedFields) {
 
 // The page is what other programs are written by.
 TEST(PlanJson, HasAPageOfItsVersionThatNamesItsFields) {
-  std::ifstream stream(WEFT_SOURCE_DIR "/docs/plan_json.md");
+  std::ifstream stream(SourcePath("/docs/plan_json.md"));
   const std::string page((std::istreambuf_iterator<char>(stream)), {});
   const std::string version = std::to_string(kPlanJsonVersion);
   EXPECT_THAT(page, HasSubstr("`format_version` is " + version + "; while it stays " + version));
   EXPECT_THAT(page, HasSubstr("- `format_version`: " + version + "."));
   EXPECT_THAT(page, HasSubstr("  - In " + std::to_string(kPlanJsonVersion - 1) + " "));
-  const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
-                                {.sets = {}, .check_files = false});
+  const auto file =
+      ReadJobFile(SourcePath("/configs/jobs/quickstart.yaml"), {.sets = {}, .check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kRun);
   ASSERT_TRUE(plan.ok());
@@ -181,8 +182,8 @@ TEST(PlanJson, HasAPageOfItsVersionThatNamesItsFields) {
 
 // The same differences as in words: they sum to that of the steps.
 TEST(WhyJson, ComparesTermByTermOrSaysWhyThereIsNothing) {
-  const auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
-                                {.sets = {}, .check_files = false});
+  const auto file =
+      ReadJobFile(SourcePath("/configs/jobs/quickstart.yaml"), {.sets = {}, .check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kEstimate);
   const auto other = FindPlanUnder(file->job, {.tp = 2, .pp = 1}, Purpose::kEstimate);
@@ -209,7 +210,7 @@ TEST(WhyJson, ComparesTermByTermOrSaysWhyThereIsNothing) {
 
 TEST(WhyJson, NamesWhatTheFileFixesAndThePlanWithoutIt) {
   const auto file = ReadJobFile(
-      WEFT_SOURCE_DIR "/configs/jobs/gpt2-124m.yaml",
+      SourcePath("/configs/jobs/gpt2-124m.yaml"),
       {.sets = {"parallelism.pp=2"}, .check_files = false, .cluster = "a100-40gx8", .nodes = 1});
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kEstimate);
@@ -236,7 +237,7 @@ TEST(SettleInterval, TakesTheIntervalThatWastesLeastWhereItIsAutoOrNothingIsSaid
                         {"checkpoint.interval=0", 0}};
   for (const Case& c : cases) {
     SCOPED_TRACE(c.set);
-    auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/llama3-8b.yaml",
+    auto file = ReadJobFile(SourcePath("/configs/jobs/llama3-8b.yaml"),
                             {.sets = {c.set, "training.steps=2000000"}, .check_files = false});
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->job.checkpoint.interval, c.stays);
@@ -260,7 +261,7 @@ TEST(SettleInterval, TakesTheIntervalThatWastesLeastWhereItIsAutoOrNothingIsSaid
 
 // A run that is over before a checkpoint has paid for itself saves once, at its end.
 TEST(SettleInterval, SavesAtTheEndAloneWhereNothingInBetweenPaysOff) {
-  auto file = ReadJobFile(WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml",
+  auto file = ReadJobFile(SourcePath("/configs/jobs/quickstart.yaml"),
                           {.sets = {"checkpoint=null"}, .check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kRun);

@@ -22,6 +22,7 @@
 #include "launcher/job_file/resolved_yaml.h"
 #include "plan/search/search.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/places.h"
 #include "tests/plan/keys/full_job.h"
 
 namespace weft {
@@ -40,8 +41,8 @@ Answer Witness(const std::vector<std::string>& jobs) {
   const JobFolder folder;
   folder.Write("job_schema.json", JobSchema());
   const std::string schema = folder.path() + "/job_schema.json";
-  std::string command = absl::StrCat("timeout 60 python3 ", WEFT_SOURCE_DIR,
-                                     "/tests/launcher/job_file/schema_witness.py ", schema);
+  std::string command = absl::StrCat(
+      "timeout 60 python3 ", SourcePath("/tests/launcher/job_file/schema_witness.py "), schema);
   for (const std::string& job : jobs) absl::StrAppend(&command, " ", job);
   FILE* const pipe = popen(command.c_str(), "r");
   Answer answer;
@@ -56,7 +57,7 @@ Answer Witness(const std::vector<std::string>& jobs) {
 
 TEST(JobSchema, TakesEveryJobThatWeftShips) {
   std::vector<std::string> jobs;
-  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/configs/jobs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("/configs/jobs"))) {
     if (entry.path().extension() == ".yaml") jobs.push_back(entry.path().string());
   }
   ASSERT_GT(jobs.size(), 4u);
@@ -69,7 +70,7 @@ TEST(JobSchema, TakesEveryJobThatWeftShips) {
 // They are those of every shipped job, and of one in which no key has its default.
 TEST(JobSchema, TakesTheResolvedYamlOfARun) {
   std::vector<std::string> texts;
-  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/configs/jobs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("/configs/jobs"))) {
     if (entry.path().extension() != ".yaml") continue;
     const auto file = ReadJobFile(entry.path().string(), {.check_files = false});
     ASSERT_TRUE(file.ok()) << file.status();
@@ -95,7 +96,7 @@ TEST(JobSchema, TakesTheResolvedYamlOfARun) {
 
 // The cpu profile, for a key of the job file.
 std::string InlineProfile() {
-  std::ifstream profile(WEFT_SOURCE_DIR "/configs/clusters/cpu.yaml");
+  std::ifstream profile(SourcePath("/configs/clusters/cpu.yaml"));
   std::string text = "cluster:\n  slots: 4\n  profile:\n";
   for (std::string line; std::getline(profile, line);) absl::StrAppend(&text, "    ", line, "\n");
   return text;

@@ -10,6 +10,7 @@
 #include "plan/search/search.h"
 #include "tests/golden/golden.h"
 #include "tests/launcher/submitted_jobs.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -39,7 +40,7 @@ absl::StatusOr<JobFile> FileOf(const std::string& model, const std::string& clus
                            "cluster: {scheduler: kubernetes, image: registry.example.org/weft:1, "
                            "volume: shared, volume_path: /data, " +
                            cluster + "}\n";
-  return ReadJobText(yaml, WEFT_SOURCE_DIR "/configs/jobs/job.yaml", {.check_files = false});
+  return ReadJobText(yaml, SourcePath("/configs/jobs/job.yaml"), {.check_files = false});
 }
 
 TEST(Manifest, AsksForWhatTheJobNeeds) {

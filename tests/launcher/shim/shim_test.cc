@@ -22,6 +22,7 @@
 #include "launcher/shim/daemon_request.h"
 #include "process/rank_place.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -56,7 +57,7 @@ class ShimTest : public testing::Test {
   }
 
   ChildProcess StartShim(std::vector<std::string> args, std::map<std::string, std::string> env) {
-    args.insert(args.begin(), WEFT_BINARY_DIR "/bin/weft-shim");
+    args.insert(args.begin(), BinaryPath("/bin/weft-shim"));
     env["WEFT_GENERATION"] = "3";
     env["WEFT_SHIM_SOCKET"] = folder_.path() + "/s";
     auto shim =
@@ -170,7 +171,7 @@ TEST_F(ShimTest, TellsOnceThatItsStarterAnnouncesTheEnd) {
   ChildProcess starter = [&] {
     auto shell = ChildProcess::Start(
         {.argv = {"sh", "-c",
-                  absl::StrCat("trap '' CONT; " WEFT_BINARY_DIR "/bin/weft-shim 3 ", folder_.path(),
+                  absl::StrCat("trap '' CONT; ", BinaryPath("/bin/weft-shim 3 "), folder_.path(),
                                "/logs sleep 30 & shim=$!; read line < ", folder_.path(),
                                "/go; kill -CONT $shim; kill -CONT $shim; wait")},
          .env = {{"OMPI_COMM_WORLD_RANK", "2"},
@@ -256,7 +257,7 @@ TEST_F(ShimTest, AsksForADaemonAndStaysUntilTheAgentHangsUp) {
 TEST_F(ShimTest, LeavesWhenMpirunIsGone) {
   ChildProcess mpirun = [&] {
     auto parent = ChildProcess::Start(
-        {.argv = {"sh", "-c", WEFT_BINARY_DIR "/bin/weft-shim daemon weft-host-1 orted & sleep 30"},
+        {.argv = {"sh", "-c", BinaryPath("/bin/weft-shim daemon weft-host-1 orted & sleep 30")},
          .env = {{"WEFT_SHIM_SOCKET", folder_.path() + "/s"}, {"WEFT_GENERATION", "3"}},
          .output = folder_.path() + "/shim.txt"});
     EXPECT_TRUE(parent.ok());

@@ -14,6 +14,7 @@
 #include "tests/golden/golden.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/submitted_jobs.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -62,7 +63,7 @@ TEST(BatchScript, AsksForWhatTheJobNeeds) {
     const std::string yaml = std::string("job: {name: tiny, output_dir: /shared/runs}\n") +
                              spec.model + "cluster: {scheduler: slurm, " + spec.cluster + "}\n";
     const auto file =
-        ReadJobText(yaml, WEFT_SOURCE_DIR "/configs/jobs/job.yaml", {.check_files = false});
+        ReadJobText(yaml, SourcePath("/configs/jobs/job.yaml"), {.check_files = false});
     ASSERT_TRUE(file.ok()) << file.status();
     const auto plan = FindPlan(file->job, Purpose::kEstimate);
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -102,8 +103,7 @@ int Requeues(const std::string& codes, int weft_exits) {
                         "echo 'RequeueExitHold         = 75'");
   const std::string yaml = std::string("job: {name: tiny, output_dir: /shared/runs}\n") + kTiny +
                            "cluster: {scheduler: slurm, profile: cpu, slots: 2}\n";
-  const auto file =
-      ReadJobText(yaml, WEFT_SOURCE_DIR "/configs/jobs/job.yaml", {.check_files = false});
+  const auto file = ReadJobText(yaml, SourcePath("/configs/jobs/job.yaml"), {.check_files = false});
   const auto plan = FindPlan(file->job, Purpose::kEstimate);
   std::ofstream(folder / "script.sh")
       << BatchScript(file->job, *plan, {.program = folder / "weft", .job_file = "/job.yaml"});

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/places.h"
+
 namespace weft {
 namespace {
 
@@ -56,8 +58,7 @@ TEST(GpuType, IsHeldAgainstTheProfilesDevice) {
 // A profile that the rule says nothing of would be taken for every partition.
 TEST(GpuType, KnowsTheDeviceOfEveryProfileOfGpus) {
   int profiles = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/configs/clusters")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("/configs/clusters"))) {
     std::ifstream file(entry.path());
     bool is_device = false;
     for (std::string line; std::getline(file, line);) {

@@ -6,6 +6,7 @@
 #include "launcher/job_file/job_yaml.h"
 #include "plan/search/search.h"
 #include "tests/launcher/submitted_jobs.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -59,8 +60,7 @@ TEST(PartitionNodes, AreReadFromScontrol) {
 absl::StatusOr<std::string> Check(const std::string& model, const std::string& cluster) {
   const std::string yaml = "job: {name: tiny, output_dir: /shared/runs}\n" + model +
                            "cluster: {scheduler: slurm, " + cluster + "}\n";
-  const auto file =
-      ReadJobText(yaml, WEFT_SOURCE_DIR "/configs/jobs/job.yaml", {.check_files = false});
+  const auto file = ReadJobText(yaml, SourcePath("/configs/jobs/job.yaml"), {.check_files = false});
   if (!file.ok()) return file.status();
   const auto plan = FindPlan(file->job, Purpose::kEstimate);
   if (!plan.ok()) return plan.status();
@@ -140,8 +140,7 @@ TEST(PartitionNodes, HaveTheMemoryThatThePlanTakes) {
   SlurmNode small{"h1", 4, 600, 0, "", {"low"}};
   const std::string yaml = "job: {name: tiny, output_dir: /shared/runs}\n" + model +
                            "cluster: {scheduler: slurm, profile: cpu, slots: 2}\n";
-  const auto file =
-      ReadJobText(yaml, WEFT_SOURCE_DIR "/configs/jobs/job.yaml", {.check_files = false});
+  const auto file = ReadJobText(yaml, SourcePath("/configs/jobs/job.yaml"), {.check_files = false});
   ASSERT_TRUE(file.ok()) << file.status();
   const auto plan = FindPlan(file->job, Purpose::kEstimate);
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -26,6 +26,7 @@
 #include "process/authority.h"
 #include "process/version.h"
 #include "tests/launcher/standing/fleet_link_server.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -356,7 +357,7 @@ TEST_F(StandingRunTest, DialsOverTlsAndGivesItsAgentsTheSameBundle) {
 }
 
 TEST_F(StandingRunTest, StartsTheRealAgentWhichSaysItsJob) {
-  Stand(WEFT_BINARY_DIR "/bin/weft");
+  Stand(BinaryPath("/bin/weft"));
   ASSERT_TRUE(Await([&] { return !server_->offers().empty(); })) << Words();
   Give(7);
   ASSERT_TRUE(Await([&] { return !server_->hellos().empty(); }))

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "plan/keys/key_names.h"
 #include "plan/keys/model_keys.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -145,7 +146,7 @@ TEST(JobKeys, AreDocumentedAsTheyAre) {
                                  text.empty() ? "-" : text, " | ", MeaningText(key), " |"));
   }
   const std::vector<std::string> sections = JobSections();
-  std::ifstream docs(WEFT_SOURCE_DIR "/docs/job_yaml.md");
+  std::ifstream docs(SourcePath("/docs/job_yaml.md"));
   ASSERT_TRUE(docs.good());
   std::set<std::string> found;
   for (std::string line; std::getline(docs, line);) {

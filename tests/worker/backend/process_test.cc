@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -24,7 +25,7 @@ Output RunRanks(int world, const std::string& name) {
   const std::string command =
       "timeout -k 2 100 mpirun --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "
       "-n " +
-      std::to_string(world) + " " + WEFT_BINARY_DIR + "/bin/weft_mpi_ranks " + name + " " +
+      std::to_string(world) + " " + BinaryPath("/bin/weft_mpi_ranks ") + name + " " +
       folder.path() + "/through 2>&1";
   Output output;
   std::FILE* const pipe = popen(command.c_str(), "r");

@@ -20,6 +20,7 @@
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
 #include "process/version.h"
+#include "tests/places.h"
 #include "tests/worker/backend/same_bits.h"
 #include "tests/worker/rank_threads.h"
 #include "worker/backend/cpu/device_cpu.h"
@@ -265,7 +266,7 @@ Told Tell(const nlohmann::json& request) {
   std::istringstream in(request.dump());
   std::ostringstream out;
   Told told;
-  told.exit_code = RunInferenceSession(in, out, WEFT_BINARY_DIR "/bin");
+  told.exit_code = RunInferenceSession(in, out, BinaryPath("/bin"));
   std::istringstream lines(out.str());
   for (std::string line; std::getline(lines, line);) {
     told.last = nlohmann::json::parse(line);
