@@ -33,6 +33,7 @@ constexpr int kGateFailpoints = 3;  // chaos_test strikes others on one host
 constexpr int kFaultsPerRun = 8;
 constexpr int kMaxStarts = 6;
 constexpr double kLastsS = 2;  // a fault that ends by itself
+constexpr double kStrikesWithinS = 20;
 
 constexpr char kWorkers[] = "^weft-worker --generation";
 constexpr char kShims[] = "^weft-shim [0-9]";
@@ -207,12 +208,16 @@ class Chaos : public HostsChaos {
     return {.struck = limited, .goes_on = true};
   }
 
-  // Calls of a program on that host fail, of 100 so many, for a while; errno 0: they write half.
+  // Calls of a program on that host fail, of 100 so many, for a while and until one has; errno 0:
+  // they write half.
   Expected Fail(int host, const char* program, const char* call, int error, int percent) {
     std::ofstream(faulty() + ".new") << absl::StrCat(HostBed::Name(host), " ", program, " ", call,
                                                      " ", error, " ", percent, "\n");
     std::filesystem::rename(faulty() + ".new", faulty());
-    SleepSeconds(kLastsS);
+    const double end_s = NowSeconds() + kLastsS;
+    Eventually(kStrikesWithinS, [&] {
+      return NowSeconds() > end_s && std::filesystem::exists(faulty() + ".struck");
+    });
     std::filesystem::remove(faulty());
     return {.struck = std::filesystem::remove(faulty() + ".struck"), .goes_on = true};
   }
