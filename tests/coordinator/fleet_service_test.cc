@@ -40,7 +40,7 @@ constexpr int kCallsPerS = 200;
 constexpr int kStreams = 3;
 constexpr int kConnections = 60;  // of one user, and of one address
 // For what comes at once: it only ends a test that has failed.
-constexpr int64_t kPatienceMs = 60000;
+constexpr int64_t kCallMs = 60000;
 
 class FleetServiceTest : public ::testing::Test {
  protected:
@@ -85,7 +85,7 @@ class FleetServiceTest : public ::testing::Test {
 
   static absl::Status Look(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
-    SetDeadline(context, kPatienceMs);
+    SetDeadline(context, kCallMs);
     v1::ListReply reply;
     return FromGrpc(v1::Control::NewStub(channel)->List(&context, {}, &reply));
   }
@@ -102,7 +102,7 @@ class FleetServiceTest : public ::testing::Test {
   }
   static absl::Status Drain(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
-    SetDeadline(context, kPatienceMs);
+    SetDeadline(context, kCallMs);
     v1::DrainHostRequest request;
     request.set_request_id("drain");
     request.set_host("h1");
@@ -111,7 +111,7 @@ class FleetServiceTest : public ::testing::Test {
   }
   static absl::Status Submit(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
-    SetDeadline(context, kPatienceMs);
+    SetDeadline(context, kCallMs);
     v1::SubmitRequest request;
     request.set_request_id("submit");
     request.mutable_submission()->set_job("{}");
@@ -121,7 +121,7 @@ class FleetServiceTest : public ::testing::Test {
   static absl::Status OfferHost(const std::shared_ptr<grpc::Channel>& channel,
                                 const std::string& host) {
     grpc::ClientContext context;
-    SetDeadline(context, kPatienceMs);
+    SetDeadline(context, kCallMs);
     const auto stub = proto::FleetLink::NewStub(channel);
     const auto stream = stub->Offer(&context);
     proto::OfferReport report;
@@ -140,7 +140,7 @@ class FleetServiceTest : public ::testing::Test {
   }
   static absl::Status AttachAgent(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
-    SetDeadline(context, kPatienceMs);
+    SetDeadline(context, kCallMs);
     const auto stub = proto::AgentLink::NewStub(channel);
     const auto stream = stub->Attach(&context);
     proto::AgentReport report;
@@ -181,7 +181,7 @@ TEST_F(FleetServiceTest, LetsEachRoleDoItsOwnAndNoMore) {
     }
     const auto denied = absl::StatusCode::kPermissionDenied;
     EXPECT_EQ(Look(channel).code(), each.looks ? absl::StatusCode::kOk : denied);
-    EXPECT_EQ(Watch(channel, each.looks ? 500 : kPatienceMs).code(),
+    EXPECT_EQ(Watch(channel, each.looks ? 500 : kCallMs).code(),
               each.looks ? absl::StatusCode::kDeadlineExceeded : denied);
     EXPECT_EQ(Submit(channel).code(), each.submits ? absl::StatusCode::kInvalidArgument : denied);
     EXPECT_EQ(Drain(channel).code(), each.drains ? absl::StatusCode::kNotFound : denied);
@@ -247,7 +247,7 @@ TEST_F(FleetServiceTest, ClosesConnectionsOfWhoHasTooManyOpen) {
     const int refused = dial();
     char byte = 0;
     pollfd ready = {refused, POLLIN, 0};
-    ASSERT_EQ(poll(&ready, 1, kPatienceMs), 1) << "it was let in, the " << i << "th too many";
+    ASSERT_EQ(poll(&ready, 1, kCallMs), 1) << "it was let in, the " << i << "th too many";
     // A server that lets one in says its HTTP/2 settings first.
     EXPECT_LE(read(refused, &byte, 1), 0);
     close(refused);
@@ -295,8 +295,7 @@ TEST_F(FleetServiceTest, ClosesConnectionsOfAnAddressThatHasTooManyOpen) {
   for (int i = 1; i < kConnections; ++i) open.push_back(DialFrom("127.0.0.1", port));
   for (int i = 0; i < 2 * kConnections; ++i) {
     const int refused = DialFrom("127.0.0.1", port);
-    ASSERT_TRUE(IsClosedWithin(refused, kPatienceMs))
-        << "it was let in, the " << i << "th too many";
+    ASSERT_TRUE(IsClosedWithin(refused, kCallMs)) << "it was let in, the " << i << "th too many";
     close(refused);
   }
   EXPECT_EQ(Look(before), absl::OkStatus());
@@ -393,7 +392,7 @@ TEST_F(FleetServiceTest, RefusesWhoHasTooManyStreamsOpen) {
 TEST_F(FleetServiceTest, RefusesAMessageThatIsTooLarge) {
   const auto channel = OnSocket();
   grpc::ClientContext context;
-  SetDeadline(context, kPatienceMs);
+  SetDeadline(context, kCallMs);
   v1::SubmitRequest request;
   request.set_request_id("large");
   request.mutable_submission()->set_job(std::string(size_t{100} << 20, 'x'));

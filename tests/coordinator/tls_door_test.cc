@@ -37,7 +37,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kPatienceMs = 10000;
+constexpr int64_t kPatienceMs = 60000;
 constexpr int64_t kDayS = 86400;
 
 void WritePrivate(const std::string& path, const std::string& text) {

@@ -125,7 +125,7 @@ TEST(Rpc, WaitsForAListenerThatIsSlowToAnswer) {
   });
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
-  SetDeadline(context, 10000);
+  SetDeadline(context, 60000);
   grpc::CompletionQueue answers;
   grpc::ByteBuffer answer;
   grpc::Status status;

@@ -573,6 +573,22 @@ TEST_F(NcclFaults, AnInterruptEndsWhatIsQueuedWithinATenthOfASecond) {
             std::chrono::milliseconds(100));
 }
 
+// A rank that had no core until after the deadline looks once more before it blames its peers.
+TEST(CallWatch, BlamesNobodyForWhatHasComeMeanwhile) {
+  for (const bool comes : {true, false}) {
+    CallWatch calls(0, 2, 20);
+    Call call;
+    ASSERT_TRUE(calls.Begin("barrier", -1, &call).ok());
+    int looks = 0;
+    const BackendStatus status = calls.Wait(call, [&](std::vector<int>* silent) {
+      *silent = {1};
+      if (++looks == 1) std::this_thread::sleep_for(std::chrono::milliseconds(40));
+      return comes && looks == 2;
+    });
+    EXPECT_EQ(status.ok(), comes) << status.text;
+  }
+}
+
 // The watch alone, on a stream of the test's; its threads look when the test says.
 class NcclWatchTest : public ::testing::Test {
  protected:

@@ -26,9 +26,10 @@ inline void OnAllRanks(const Comms& comms, const std::function<void(Comm&)>& bod
   for (std::thread& thread : threads) thread.join();
 }
 
-// The middle one of five tries, for what is promised within a time. Whoever waits looks every 50
-// us, and then needs a core, which a busy machine may not have for a while: the middle try tells
-// the one from the other wherever a thread that wakes up has a core soon more often than not.
+// The middle one of five tries, for what is promised within a time. Whoever waits looks once
+// a millisecond, and then needs a core, which a busy machine may not have for a while: the middle
+// try tells the one from the other wherever a thread that wakes up has a core soon more often than
+// not.
 inline std::chrono::milliseconds MiddleOfFive(
     const std::function<std::chrono::steady_clock::duration()>& once) {
   std::array<std::chrono::steady_clock::duration, 5> tries;
