@@ -491,6 +491,8 @@ TEST(ServiceLease, AWorkerThatFallsSilentIsLostAndItsPeersAreToldToLeave) {
   RawWorker mute(host->rank_target(), 1, 1, 2, Version());
   RawWorker lively(host->rank_target(), 1, 0, 2, Version());
   ASSERT_TRUE(mute.WaitFor([](const proto::Order& order) { return order.has_train(); }));
+  // The host's next heartbeat says that both have spoken, as they came.
+  ASSERT_TRUE(PassTime(clock, kLeaseMs / 4, kLeaseMs, {host.get()}, {&lively}));
   ASSERT_TRUE(PassTime(clock, kLeaseMs, kLeaseMs, {host.get()}, {&lively}));
   EXPECT_FALSE(host->AwaitOrder(100)) << "it may be silent for so long";
   ASSERT_TRUE(PassTime(clock, kLeaseMs / 4, kLeaseMs, {host.get()}));

@@ -374,12 +374,14 @@ TEST_F(NcclFaults, ACallThatBlocksInsideNcclIsNamedByItsDeadlineAndAborted) {
   EXPECT_EQ(OpenComms(), 0);
 }
 
-// How long Comm::Interrupt takes to end what rank 0 does, once `fault` has hit its first call.
-Clock::duration InterruptAfter(const char* fault,
+// How long Comm::Interrupt takes to end what rank 0 does after `before`, whose first call, or its
+// own, `fault` has hit.
+Clock::duration InterruptAfter(const char* fault, const std::function<void(Comm& comm)>& before,
                                const std::function<BackendStatus(Comm& comm)>& what) {
   const Comms comms = MakeThreadComms(2, {.comm = {.timeout_ms = 60000}});
   OnAllRanks(comms, [](Comm& comm) { World(comm); });
   Plant(0, 1, fault);
+  before(*comms[0]);
   BackendStatus status;
   Clock::time_point ended;
   std::thread waiting([&] {
@@ -396,12 +398,12 @@ Clock::duration InterruptAfter(const char* fault,
 }
 
 TEST_F(NcclFaults, AnInterruptReturnsWithinATenthOfASecondWhereNcclBlocks) {
-  EXPECT_LT(MiddleOfFive([] {
-              return InterruptAfter("hang", [](Comm& comm) {
-                std::vector<float> values(10, 1);
-                return comm.AllReduce(0, ReduceOp::kSum, Row(values));
-              });
-            }),
+  const auto nothing = [](Comm&) {};
+  const auto reduce = [](Comm& comm) {
+    std::vector<float> values(10, 1);
+    return comm.AllReduce(0, ReduceOp::kSum, Row(values));
+  };
+  EXPECT_LT(MiddleOfFive([&] { return InterruptAfter("hang", nothing, reduce); }),
             std::chrono::milliseconds(100));
 }
 
@@ -561,15 +563,16 @@ TEST_F(NcclFaults, AStartedCallThatHangsIsNamedByWaitOrTheNextCall) {
 }
 
 TEST_F(NcclFaults, AnInterruptEndsWhatIsQueuedWithinATenthOfASecond) {
-  EXPECT_LT(MiddleOfFive([] {
-              std::vector<float> values(10, 1);
-              return InterruptAfter("late", [&](Comm& comm) {
-                const BackendStatus queued = comm.AllReduce(0, ReduceOp::kSum, Row(values));
-                EXPECT_TRUE(queued.ok()) << queued.text;
-                double loss = 1;
-                return comm.AllReduceHost(0, ReduceOp::kSum, &loss, 1);
-              });
-            }),
+  std::vector<float> values(10, 1);
+  const auto queue = [&](Comm& comm) {
+    const BackendStatus queued = comm.AllReduce(0, ReduceOp::kSum, Row(values));
+    EXPECT_TRUE(queued.ok()) << queued.text;
+  };
+  const auto wait = [](Comm& comm) {
+    double loss = 1;
+    return comm.AllReduceHost(0, ReduceOp::kSum, &loss, 1);
+  };
+  EXPECT_LT(MiddleOfFive([&] { return InterruptAfter("late", queue, wait); }),
             std::chrono::milliseconds(100));
 }
 
