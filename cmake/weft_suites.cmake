@@ -1,11 +1,12 @@
-# weft_suite_test(hosts_test LABEL hosts LANE hosts SOURCES ... PRIVATE ... SUITES HostsRun:90 Offers:30
-#                 [DRAWS "suite VARIABLE=value..."...] [BY_HAND suite...] [KERNELS filter])
+# weft_suite_test(hosts_test LABEL hosts LANE waiting_2 SOURCES ... PRIVATE ...
+#                 SUITES HostsRun:90 Offers:30 [DRAWS "suite VARIABLE=value..."...] [BY_HAND suite...] [KERNELS filter])
 # One GoogleTest binary, one ctest entry per suite of it, "hosts_test.HostsRun": its tests are run by
 # one process, one after the other, and share what is dear to make, as a bed or a curve. Beside each
 # suite stand the seconds that it takes alone on two cores; its time limit follows from them.
 # Entries of a lane never run beside each other, those of different lanes do: they wait for most of
-# their time. The longest lane begins first. "hosts_test.suites" fails where the binary has a suite
-# that is not named, or none of a name.
+# their time. There are two lanes, waiting_1 and waiting_2, of about the same length: on two processors a
+# third would starve the others' ranks. What is longest begins first. "hosts_test.suites" fails where the
+# binary has a suite that is not named, or none of a name.
 #   DRAWS    once more with these variables, which ask for other seeds and more: "<entry>.drawn"
 #   BY_HAND  suites that are no part of the gate
 # Both have the label `long`, for `deploy/test.sh --all random`.

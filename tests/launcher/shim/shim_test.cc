@@ -296,7 +296,8 @@ TEST(ShimText, IsReadAsItWasWritten) {
   message.rank = 12;
   message.pid = 4711;
   message.wait_status = 9;
-  message.last_out = std::string(3 * kMostLastBytes, 'x') + "\nlast";
+  message.last_out.assign(3 * kMostLastBytes, 'x');
+  message.last_out += "\nlast";
   const std::string text = ShimText(message);
   EXPECT_LE(text.size(), kMostShimBytes);
   const auto read = ParseShimText(text);
