@@ -39,7 +39,7 @@ TEST_F(HostsRun, CanBeMeasuredIntoAProfile) {
                                             "--set",
                                             absl::StrCat("cluster.network=", HostBed::kNetwork)};
   run_ = bed_->Start(1, command, {});
-  const auto ended = run_->Wait(120);
+  const auto ended = run_->Wait(240);
   ASSERT_TRUE(ended) << run_->Stdout();
   ASSERT_EQ(ended->signal, 0) << run_->Stdout() << run_->Stderr();
   ASSERT_EQ(ended->exit_code, 0) << run_->Stdout() << run_->Stderr();
