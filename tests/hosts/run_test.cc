@@ -145,7 +145,7 @@ TEST_F(HostsRun, LeavesNothingOfAnAgentThatHadToBeKilled) {
   ASSERT_TRUE(WaitForStep(2)) << Words();
   bed_->Run(1, "kill -STOP $(pgrep -f '^/[^ ]*/weft agent')");
   bed_->Run(1, std::string(WEFT_BINARY_DIR "/bin/weft stop --now ") + folder());
-  EXPECT_TRUE(run_->Wait(30).has_value()) << Words();
+  EXPECT_TRUE(run_->Wait(120).has_value()) << Words();
 }
 
 // Its agents and ranks come back to the next one within the lease.
