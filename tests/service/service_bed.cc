@@ -277,7 +277,7 @@ std::map<int64_t, std::string> ServiceBed::UndisturbedCurve(int slots, int64_t s
   static auto* const trained = new std::map<int, std::map<int64_t, std::string>>;
   std::map<int64_t, std::string>& curve = (*trained)[slots];
   if (static_cast<int64_t>(curve.size()) < steps) {
-    WaitForPhase(Submit(Job("undisturbed", slots, steps)), "COMPLETED", 120);
+    WaitForPhase(Submit(Job("undisturbed", slots, steps)), "COMPLETED", 600);
     curve = Curve("undisturbed");
     EXPECT_EQ(curve.size(), static_cast<size_t>(steps));
   }
