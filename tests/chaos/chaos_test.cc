@@ -117,7 +117,7 @@ std::string FlipOne(unsigned draw, Outcome& outcome) {
     const std::unique_ptr<Child> first = run.Run();
     run.WaitForStep(35);
     first->Signal(SIGINT);
-    TinyRun::Finish(*first, 60);
+    TinyRun::Finish(*first, 240);
   }
   const bool flipped = FlipABitOfTheNewest(run.run_folder() + "/checkpoint", draw);
   std::string wrong = Survive(

@@ -64,7 +64,7 @@ TEST(Agent, SavesAndStopsWhenItGetsASignal) {
     const std::vector<Found> found = ProcessesWithWord(run, each.program, each.word);
     ASSERT_FALSE(found.empty());
     ASSERT_TRUE(KillFound(found.front(), each.signal));
-    const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 30);
+    const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
     const int64_t last = run.LastStep();
     EXPECT_LT(last, 5000);
@@ -83,13 +83,13 @@ TEST(Agent, ServesARunFolderHoweverDeepItIs) {
   std::filesystem::create_directory(deep);
   const std::unique_ptr<Child> weft =
       run.Run({"--set", "job.output_dir=" + deep, "--set", "training.steps=2000"});
-  ASSERT_TRUE(Eventually(20, [&] { return std::filesystem::exists(deep + "/tiny/weftd.sock"); }));
-  ASSERT_TRUE(Eventually(20, [&] { return !MetricsOf(deep + "/tiny").empty(); }));
+  ASSERT_TRUE(Eventually(120, [&] { return std::filesystem::exists(deep + "/tiny/weftd.sock"); }));
+  ASSERT_TRUE(Eventually(120, [&] { return !MetricsOf(deep + "/tiny").empty(); }));
   const std::unique_ptr<Child> status = run.Weft({"status", deep + "/tiny"});
-  EXPECT_THAT(TinyRun::Finish(*status, 20).out, HasSubstr("RUNNING"));
+  EXPECT_THAT(TinyRun::Finish(*status, 240).out, HasSubstr("RUNNING"));
   const std::unique_ptr<Child> stop = run.Weft({"stop", deep + "/tiny"});
-  EXPECT_EQ(TinyRun::Finish(*stop, 30).exit_code, 0);
-  EXPECT_EQ(TinyRun::Finish(*weft, 30).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*stop, 240).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*weft, 240).exit_code, 0);
   run.ExpectNothingLeft();
 }
 

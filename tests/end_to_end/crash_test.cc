@@ -125,7 +125,7 @@ TEST(Crash, OfTheCoordinatorStopsNobody) {
   }
   run.WaitForStep(100);
   const std::unique_ptr<Child> stop = run.Weft({"stop", run.run_folder()});
-  EXPECT_EQ(TinyRun::Finish(*stop, 30).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*stop, 240).exit_code, 0);
   const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out + outcome.err,
@@ -177,7 +177,7 @@ TEST(Interrupt, SavesAtAStepAndTheSameCommandGoesOn) {
     const std::unique_ptr<Child> weft = run.Run();
     run.WaitForStep(13);
     weft->Signal(signal);
-    const TinyRun::Outcome stopped = TinyRun::Finish(*weft, 20);
+    const TinyRun::Outcome stopped = TinyRun::Finish(*weft, 240);
     EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
     const int64_t last = run.LastStep();
     EXPECT_LT(last, TinyRun::kSteps);
@@ -207,9 +207,9 @@ TEST(Interrupt, TwiceStopsAtOnceAndLeavesNothing) {
 TEST(Interrupt, BeforeTheFirstStepEndsTheRun) {
   TinyRun run;
   const std::unique_ptr<Child> weft = run.Run();
-  ASSERT_TRUE(Eventually(20, [&] { return !run.Processes("weftd").empty(); }));
+  ASSERT_TRUE(Eventually(120, [&] { return !run.Processes("weftd").empty(); }));
   weft->Signal(SIGINT);
-  EXPECT_EQ(TinyRun::Finish(*weft, 20).exit_code, 0);
+  EXPECT_EQ(TinyRun::Finish(*weft, 240).exit_code, 0);
   run.ExpectNothingLeft();
 }
 
@@ -252,7 +252,7 @@ TEST(TornCheckpoint, IsRefusedByNameAndThePreviousOneUsed) {
   const std::unique_ptr<Child> weft = run.Run();
   run.WaitForStep(TinyRun::kSteps - 15);
   weft->Signal(SIGINT);
-  ASSERT_EQ(TinyRun::Finish(*weft, 20).exit_code, 0);
+  ASSERT_EQ(TinyRun::Finish(*weft, 240).exit_code, 0);
   const std::string checkpoints = run.run_folder() + "/checkpoint";
   const std::string backup = run.run_folder() + "/backup";
   std::filesystem::copy(checkpoints, backup, std::filesystem::copy_options::recursive);

@@ -23,7 +23,7 @@ TinyRun::Outcome Say(TinyRun& run, const std::vector<std::string>& arguments) {
 TEST(Detached, RunGoesOnIsSeenAndStopsOnRequest) {
   TinyRun run;
   // Long enough that it cannot end before it is told to.
-  const TinyRun::Outcome detached = run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 20);
+  const TinyRun::Outcome detached = run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 120);
   ASSERT_EQ(detached.exit_code, 0) << detached.err;
   EXPECT_THAT(detached.out, HasSubstr("weft attach " + run.run_folder()));
   run.WaitForStep(12);
@@ -41,7 +41,7 @@ TEST(Detached, RunGoesOnIsSeenAndStopsOnRequest) {
 
 TEST(Detached, RunIsFollowedToItsEndAndCanBeLeftAgain) {
   TinyRun run;
-  ASSERT_EQ(run.RunToEnd({"--detach"}, 20).exit_code, 0);
+  ASSERT_EQ(run.RunToEnd({"--detach"}, 120).exit_code, 0);
   run.WaitForStep(5);
   {
     const std::unique_ptr<Child> watcher = run.Weft({"attach", run.job_path()});
@@ -68,10 +68,10 @@ TEST(Detached, RunTakesTheVerbsOfAJob) {
   const TinyRun::Outcome saved = Say(run, {"checkpoint", run.run_folder()});
   EXPECT_EQ(saved.exit_code, 0) << saved.err;
   EXPECT_THAT(saved.out, HasSubstr("job-1: RUNNING, step "));
-  EXPECT_TRUE(Eventually(30, [&] { return run.Checkpoints().size() == 1; }));
+  EXPECT_TRUE(Eventually(120, [&] { return run.Checkpoints().size() == 1; }));
   const TinyRun::Outcome again = Say(run, {"checkpoint", "--json", run.job_path()});
   EXPECT_EQ(nlohmann::json::parse(again.out)["phase"], "RUNNING") << again.err;
-  EXPECT_TRUE(Eventually(30, [&] { return run.Checkpoints().size() == 2; }));
+  EXPECT_TRUE(Eventually(120, [&] { return run.Checkpoints().size() == 2; }));
   const TinyRun::Outcome events = Say(run, {"events", run.run_folder()});
   EXPECT_EQ(events.exit_code, 0) << events.err;
   EXPECT_THAT(events.out, HasSubstr("  RUNNING"));
@@ -85,7 +85,7 @@ TEST(Detached, RunTakesTheVerbsOfAJob) {
   EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
   for (const auto& [reader, has_told] :
        {std::pair(watch.get(), "  SUSPENDED"), std::pair(follow.get(), "[3] ")}) {
-    const TinyRun::Outcome left = TinyRun::Finish(*reader, 30);
+    const TinyRun::Outcome left = TinyRun::Finish(*reader, 240);
     EXPECT_EQ(left.exit_code, 0) << left.err;
     EXPECT_THAT(left.out, HasSubstr(has_told));
   }
@@ -105,7 +105,7 @@ TEST(Detached, RunAnswersProgramsOfOthers) {
   const bool has_grpcio = std::system(("timeout 60 " + imports).c_str()) == 0;
   END_FOR_WANT_OF(has_grpcio ? "" : "no grpcio; install python3-grpcio and python3-protobuf");
   TinyRun run;
-  ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 20).exit_code, 0);
+  ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 120).exit_code, 0);
   run.WaitForStep(12);
   const std::string generated = run.run_folder() + "/python";
   const std::string protoc =
@@ -131,7 +131,7 @@ TEST(Detached, RunAnswersProgramsOfOthers) {
   Child python({kPython, "-B", "-c", program, "unix:" + run.run_folder() + "/weftd.sock"},
                {{"PYTHONPATH", generated}}, run.run_folder() + "/python.out",
                run.run_folder() + "/python.err");
-  const TinyRun::Outcome asked = TinyRun::Finish(python, 60);
+  const TinyRun::Outcome asked = TinyRun::Finish(python, 240);
   EXPECT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_EQ(asked.out, "job-1 RUNNING 1 True\n");
   EXPECT_EQ(Say(run, {"stop", run.run_folder()}).exit_code, 0);

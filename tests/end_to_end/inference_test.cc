@@ -49,14 +49,14 @@ TEST(Inference, GoesOnWithATextThatTheModelHasLearned) {
   const std::string text(kLine);
   const auto generate = run.Weft({"generate", run.run_folder(), "--prompt", text.substr(0, 20),
                                   "--max-tokens", std::to_string(text.size() - 21), "--greedy"});
-  const TinyRun::Outcome generated = TinyRun::Finish(*generate, 30);
+  const TinyRun::Outcome generated = TinyRun::Finish(*generate, 240);
   EXPECT_EQ(generated.exit_code, 0) << generated.err;
   EXPECT_EQ(text.substr(0, 20) + generated.out, text);
 
   // One process measures by the checkpoint what the run itself has measured, by four workers.
   const double validated = std::strtod(ValidLossHex(run).c_str(), nullptr);
   const auto eval = run.Weft({"eval", run.job_path(), "--json", "--threads", "1"});
-  const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 30);
+  const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 240);
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
   const auto json = nlohmann::json::parse(evaluated.out);
   EXPECT_EQ(json["step"], 120);
@@ -66,7 +66,7 @@ TEST(Inference, GoesOnWithATextThatTheModelHasLearned) {
   // The validation data is no longer what it was: refused, not measured.
   std::ofstream(folder + "/cloth.txt") << Repeated(kLine, 299) << "something else";
   const auto changed = run.Weft({"eval", run.run_folder()});
-  const TinyRun::Outcome refused = TinyRun::Finish(*changed, 30);
+  const TinyRun::Outcome refused = TinyRun::Finish(*changed, 240);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("cloth.txt: its content is not what the run read"));
   run.ExpectNothingLeft();
@@ -80,7 +80,7 @@ TEST(Inference, EvaluatesToTheLossOfARunOfOneWorker) {
        "--set", "training.steps=3", "--set", "training.micro_batch_size=2"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   const auto eval = run.Weft({"eval", run.run_folder(), "--json", "--threads", "1"});
-  const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 60);
+  const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 240);
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
   const auto json = nlohmann::json::parse(evaluated.out);
   EXPECT_EQ(json["tokens"], 3 * 16 * 64);
@@ -93,7 +93,7 @@ TEST(Inference, LooksAtARunThatGoesOnAndPassesOverADamagedCheckpoint) {
   run.WaitForStep(21);
   const auto generate = run.Weft({"generate", run.run_folder(), "--prompt", "The GNU General",
                                   "--max-tokens", "10", "--threads", "1"});
-  const TinyRun::Outcome generated = TinyRun::Finish(*generate, 60);
+  const TinyRun::Outcome generated = TinyRun::Finish(*generate, 240);
   EXPECT_EQ(generated.exit_code, 0) << generated.err;
   EXPECT_GE(generated.out.size(), 11u);
   EXPECT_TRUE(weft->Running());
@@ -108,12 +108,12 @@ TEST(Inference, LooksAtARunThatGoesOnAndPassesOverADamagedCheckpoint) {
   std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
   const auto passed_over =
       run.Weft({"generate", run.run_folder(), "--prompt", "The", "--max-tokens", "5"});
-  const TinyRun::Outcome older = TinyRun::Finish(*passed_over, 30);
+  const TinyRun::Outcome older = TinyRun::Finish(*passed_over, 240);
   EXPECT_EQ(older.exit_code, 0);
   EXPECT_THAT(older.err, HasSubstr("damaged: " + newest + ": rank-00000.safetensors"));
   const auto named = run.Weft({"generate", run.run_folder() + "/checkpoint/" + newest, "--prompt",
                                "The", "--max-tokens", "5"});
-  const TinyRun::Outcome refused = TinyRun::Finish(*named, 30);
+  const TinyRun::Outcome refused = TinyRun::Finish(*named, 240);
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("rank-00000.safetensors"));
   EXPECT_EQ(refused.out, "");

@@ -53,7 +53,7 @@ TEST(Ledger, OfARunHasPredictedBesideMeasured) {
   EXPECT_LE(json["peak_bytes"], json["planned_bytes"]);
 
   // The next plan on this profile tells what was recorded.
-  const TinyRun::Outcome plan = TinyRun::Finish(*run.Weft({"plan", run.job_path()}), 30);
+  const TinyRun::Outcome plan = TinyRun::Finish(*run.Weft({"plan", run.job_path()}), 240);
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("recorded: 1 run on this profile, median error "));
   EXPECT_THAT(plan.out, HasSubstr("\n  of the step: forward "));
@@ -72,7 +72,7 @@ TEST(Ledger, OfARunHasTheLayoutBytesAndTimeThatWereBefore) {
   const auto plan = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"plan", run.job_path()});
     arguments.insert(arguments.end(), sets.begin(), sets.end());
-    const TinyRun::Outcome outcome = TinyRun::Finish(*run.Weft(arguments), 30);
+    const TinyRun::Outcome outcome = TinyRun::Finish(*run.Weft(arguments), 240);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome.out;
   };

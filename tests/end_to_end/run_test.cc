@@ -100,7 +100,7 @@ TEST(Run, ThatIsDoneSaysSoAndOffersToGoOn) {
   const std::vector<std::string> offered = OfferedCommand(again.out);
   EXPECT_EQ(offered, OfferedCommand(first.out));
   ASSERT_GE(offered.size(), 4u) << again.out;
-  const TinyRun::Outcome more = TinyRun::Finish(*run.Weft(offered), 90);
+  const TinyRun::Outcome more = TinyRun::Finish(*run.Weft(offered), 240);
   ASSERT_EQ(more.exit_code, 0) << more.err;
   EXPECT_EQ(run.LastStep(), 2 * TinyRun::kSteps);
   EXPECT_EQ(run.Metrics().size(), 2u * TinyRun::kSteps);
@@ -120,7 +120,7 @@ TEST(Run, OffersMoreTokensWhereTheJobCountsThem) {
   const TinyRun::Outcome first = run.RunToEnd();
   ASSERT_EQ(first.exit_code, 0) << first.err;
   const int64_t last = run.LastStep();
-  const TinyRun::Outcome more = TinyRun::Finish(*run.Weft(OfferedCommand(first.out)), 90);
+  const TinyRun::Outcome more = TinyRun::Finish(*run.Weft(OfferedCommand(first.out)), 240);
   EXPECT_EQ(more.exit_code, 0) << more.err << first.out;
   EXPECT_EQ(run.LastStep(), 2 * last);
   run.ExpectNothingLeft();
@@ -213,7 +213,7 @@ TEST(Run, StartsFromTheWeightsOfAnotherRun) {
   const std::string checkpoints = run.run_folder() + "/checkpoint";
   const std::string exported = run.run_folder() + "/exported";
   ASSERT_EQ(
-      TinyRun::Finish(*run.Weft({"export", run.run_folder(), "--hf", exported}), 60).exit_code, 0);
+      TinyRun::Finish(*run.Weft({"export", run.run_folder(), "--hf", exported}), 240).exit_code, 0);
   const std::filesystem::path folder = std::filesystem::path(run.job_path()).parent_path();
   const auto start = [&](const std::string& name, const std::string& from, int steps) {
     return run.RunToEnd({"--set", "job.name=" + name, "--set", "model.init_from=" + from, "--set",
@@ -253,7 +253,7 @@ TEST(Run, OfABadJobFileStartsNothing) {
                {"parallelism.tp=8", 2, "tp"}};
   for (const auto& c : cases) {
     TinyRun run;
-    const TinyRun::Outcome outcome = run.RunToEnd({"--set", c.set}, 20);
+    const TinyRun::Outcome outcome = run.RunToEnd({"--set", c.set}, 120);
     EXPECT_EQ(outcome.exit_code, c.exit_code) << c.set << ": " << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(c.says)) << c.set;
     EXPECT_FALSE(std::filesystem::exists(run.run_folder())) << c.set;

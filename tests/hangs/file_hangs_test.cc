@@ -28,7 +28,7 @@ void ExpectHangOfAFile(const std::string& call, const std::string& phase, bool r
     const std::unique_ptr<Child> first = run.Run();
     run.WaitForStep(15);
     first->Signal(SIGINT);
-    ASSERT_EQ(TinyRun::Finish(*first, 30).exit_code, 0);
+    ASSERT_EQ(TinyRun::Finish(*first, 240).exit_code, 0);
     std::filesystem::remove(run.run_folder() + "/logs/weftd.log");
   }
   std::ofstream(flag) << "now";
@@ -36,7 +36,7 @@ void ExpectHangOfAFile(const std::string& call, const std::string& phase, bool r
       {"--set", "training.steps=" + std::string(resumes ? "60" : "100000"), "--set",
        "cluster.env={LD_PRELOAD: " WEFT_HANGING_FILE ", HANGING_RANK: \"1\", HANGING_CALL: " +
            call + ", HANGING_FLAG: " + flag + "}"});
-  const Verdict verdict = AwaitVerdict(run, 60);
+  const Verdict verdict = AwaitVerdict(run, 180);
   EXPECT_EQ(verdict.rank, 1) << verdict.line;
   EXPECT_EQ(verdict.phase, phase) << verdict.line;
   std::printf("%s of a file: %s\n", call.c_str(), verdict.line.c_str());
@@ -98,13 +98,13 @@ TEST(FileHangs, OfAFrozenFileSystemAreNamedAndTheRunGoesOnOnceItThaws) {
   const std::unique_ptr<Child> weft = run.Run(arguments);
   run.WaitForStep(35);
   ASSERT_TRUE(disk.Freeze());
-  const Verdict verdict = AwaitVerdict(run, 60);
+  const Verdict verdict = AwaitVerdict(run, 180);
   disk.Thaw();
   EXPECT_GE(verdict.rank, 0);
   EXPECT_EQ(verdict.phase, "save") << verdict.line;
   EXPECT_THAT(verdict.line, HasSubstr("state D"));
   std::printf("frozen: %s\n", verdict.line.c_str());
-  EXPECT_TRUE(Eventually(40, [&] {
+  EXPECT_TRUE(Eventually(180, [&] {
     const std::vector<StepMetrics> steps = run.Metrics();
     return !steps.empty() && steps.back().generation == 2;
   }));

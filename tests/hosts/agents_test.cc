@@ -55,13 +55,13 @@ class Hosts : public ::testing::Test {
     weftd_ = bed_->Start(1, {weftd, "--socket=/dev/shm/weftd.sock", "--journal=/dev/shm/j.db",
                              "--listen=" + HostBed::Address(1) + ":0", "--tls=/dev/shm/s.pem",
                              "--revoked=/dev/shm/ca/revoked", "--port-file=" + port_file_});
-    ASSERT_TRUE(Eventually(20, [&] { return std::filesystem::exists(port_file_); }))
+    ASSERT_TRUE(Eventually(120, [&] { return std::filesystem::exists(port_file_); }))
         << weftd_->Stderr();
   }
   void StopWeftd() {
     const auto stopped = bed_->Run(1, "kill $(pgrep -x weftd)");
     EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
-    EXPECT_TRUE(weftd_->Wait(10).has_value());
+    EXPECT_TRUE(weftd_->Wait(60).has_value());
     weftd_.reset();
     bed_->Run(1, "rm -rf /dev/shm/*");
   }
@@ -102,7 +102,7 @@ class Hosts : public ::testing::Test {
     }
     return count;
   }
-  absl::Status End(double timeout_s = 20) {
+  absl::Status End(double timeout_s = 120) {
     std::optional<absl::Status> ended;
     Eventually(timeout_s, [&] { return (ended = agent_->Ended()).has_value(); });
     return ended.value_or(absl::DeadlineExceededError("ssh still runs"));
@@ -135,7 +135,7 @@ TEST_F(Hosts, AreReachedBySsh) {
 TEST_F(Hosts, HaveAnAgentForAsLongAsItsLifelineHolds) {
   ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
-  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  ASSERT_TRUE(Eventually(120, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   // Neither the bundle nor a variable stands in a command line, on either host.
   for (const int host : {1, 2}) {
     for (const std::string& line : bed_->Processes(host)) {
@@ -151,9 +151,9 @@ TEST_F(Hosts, HaveAnAgentForAsLongAsItsLifelineHolds) {
 TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
   ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
-  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  ASSERT_TRUE(Eventually(120, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   agent_.reset();  // kills ssh
-  EXPECT_TRUE(Eventually(10, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
+  EXPECT_TRUE(Eventually(60, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
   StopWeftd();
 }
 
@@ -161,10 +161,10 @@ TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
 TEST_F(Hosts, HaveAnAgentThatLeavesWhenItIsAskedToAndHearsNobody) {
   ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
-  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  ASSERT_TRUE(Eventually(120, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   bed_->CutLink(2);
   EXPECT_EQ(bed_->Run(2, "kill $(pgrep -x weft)").exit_code, 0);
-  EXPECT_TRUE(Eventually(20, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
+  EXPECT_TRUE(Eventually(120, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
   EXPECT_EQ(bed_->Run(2, "ls -A /dev/shm").out, "");
   bed_->RestoreLink(2);
   agent_.reset();
@@ -174,12 +174,12 @@ TEST_F(Hosts, HaveAnAgentThatLeavesWhenItIsAskedToAndHearsNobody) {
 TEST_F(Hosts, HaveAnAgentThatDialsAgainOnceItsLinkIsUp) {
   ASSERT_NO_FATAL_FAILURE(StartWeftd());
   Start(Agent());
-  ASSERT_TRUE(Eventually(20, [&] { return Hellos() == 1; })) << weftd_->Stderr();
+  ASSERT_TRUE(Eventually(120, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   bed_->CutLink(2);
   // Longer than either side waits for bytes to be taken, shorter than ssh's own patience.
   SleepSeconds(8);
   bed_->RestoreLink(2);
-  EXPECT_TRUE(Eventually(12, [&] { return Hellos() >= 2; })) << weftd_->Stderr();
+  EXPECT_TRUE(Eventually(60, [&] { return Hellos() >= 2; })) << weftd_->Stderr();
   EXPECT_FALSE(agent_->Ended().has_value());
   agent_->Leave();
   EXPECT_EQ(End(), absl::OkStatus());
@@ -271,14 +271,14 @@ TEST_F(Hosts, AreGivenAnAgentByARun) {
   const std::string job = WriteJob(*bed_, bed_->shared());
   const std::unique_ptr<Child> run =
       bed_->Start(1, {std::string(kBin) + "/weft", "run", job, "--hosts", "h2"});
-  EXPECT_TRUE(Eventually(20,
+  EXPECT_TRUE(Eventually(120,
                          [&] {
                            return ReadText(folder + "/logs/weftd.log").find("agent on h2") !=
                                   std::string::npos;
                          }))
       << run->Stdout() << run->Stderr();
   const auto stopped = bed_->Run(1, std::string(kBin) + "/weft stop --now " + folder);
-  EXPECT_TRUE(run->Wait(20).has_value()) << stopped.err;
+  EXPECT_TRUE(run->Wait(120).has_value()) << stopped.err;
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-constexpr double kUpWithinS = 20;
-constexpr double kCommandS = 20;
+constexpr double kUpWithinS = 60;
+constexpr double kCommandS = 60;
 
 constexpr const char* kPrograms[] = {"/usr/bin/unshare", "/usr/bin/nsenter", "/usr/sbin/sshd",
                                      "/usr/bin/ssh", "/usr/bin/ssh-keygen"};

@@ -43,7 +43,7 @@ class HostBed {
   // `command`, so that it runs on the host. command[0] is absolute.
   std::vector<std::string> On(int host, std::vector<std::string> command) const;
 
-  // Runs a shell's command there, at most 20 s.
+  // Runs a shell's command there, at most a minute.
   struct Answer {
     int exit_code = -1;
     std::string out;

@@ -87,7 +87,7 @@ class PodsRun : public HostsRun {
   void Evict(int pod) {
     const std::string process =
         absl::StrCat("pgrep -f '^/[^ ]*/weft ", pod == 0 ? "run" : "agent --coordinator tiny", "'");
-    EXPECT_TRUE(Eventually(20,
+    EXPECT_TRUE(Eventually(120,
                            [&] {
                              SleepSeconds(0.1);
                              return bed_->Run(pod + 1, process).exit_code == 0;
@@ -129,7 +129,7 @@ TEST_F(PodsRun, GiveTheVeryLossesOfOneHost) {
   EXPECT_EQ(LastGeneration(), 1) << Words();
   // The Job is over by its successPolicy: the others are ended.
   for (const int pod : {1, 2}) Evict(pod);
-  for (const size_t pod : {1, 2}) ExpectEnds(pods[pod].get(), 75, 20);
+  for (const size_t pod : {1, 2}) ExpectEnds(pods[pod].get(), 75, 120);
 }
 
 TEST_F(PodsRun, GoOnWhereAnEvictedOneHasLeftThem) {
@@ -142,14 +142,14 @@ TEST_F(PodsRun, GoOnWhereAnEvictedOneHasLeftThem) {
     ASSERT_TRUE(WaitForStep(13)) << pods[0]->Stdout() << pods[0]->Stderr() << Words();
     Evict(evicted);
     // Both are replaced, as 75 says; whoever else is there stays.
-    ExpectEnds(pods[0].get(), 75, 30);
-    if (evicted != 0) ExpectEnds(pods[static_cast<size_t>(evicted)].get(), 75, 20);
+    ExpectEnds(pods[0].get(), 75, 120);
+    if (evicted != 0) ExpectEnds(pods[static_cast<size_t>(evicted)].get(), 75, 120);
     if (evicted != 0) pods[static_cast<size_t>(evicted)] = StartPod(evicted);
     pods[0] = StartPod(0);
     ExpectEnds(pods[0].get(), 0, 180);
     EXPECT_EQ(Curve(), alone);
     for (const int pod : {1, 2}) Evict(pod);
-    for (const size_t pod : {1, 2}) ExpectEnds(pods[pod].get(), 75, 20);
+    for (const size_t pod : {1, 2}) ExpectEnds(pods[pod].get(), 75, 120);
     std::filesystem::remove_all(folder());
   }
 }

@@ -127,7 +127,7 @@ class Preflight : public ::testing::Test {
         bed_->ssh_options(),         "--network", HostBed::kNetwork, "--folder", bed_->shared()};
     if (!more.empty()) command.push_back(more);
     run_ = bed_->Start(1, command);
-    const std::optional<Ended> ended = run_->Wait(60);
+    const std::optional<Ended> ended = run_->Wait(240);
     const std::string said = run_->Stdout();
     EXPECT_TRUE(ended && ended->exit_code == code) << said << run_->Stderr();
     std::istringstream lines(said);

@@ -39,7 +39,7 @@ TEST_F(HostsRun, CanBeMeasuredIntoAProfile) {
                                             "--set",
                                             absl::StrCat("cluster.network=", HostBed::kNetwork)};
   run_ = bed_->Start(1, command, {});
-  const auto ended = run_->Wait(120);
+  const auto ended = run_->Wait(240);
   ASSERT_TRUE(ended) << run_->Stdout();
   ASSERT_EQ(ended->signal, 0) << run_->Stdout() << run_->Stderr();
   ASSERT_EQ(ended->exit_code, 0) << run_->Stdout() << run_->Stderr();
@@ -145,7 +145,7 @@ TEST_F(HostsRun, LeavesNothingOfAnAgentThatHadToBeKilled) {
   ASSERT_TRUE(WaitForStep(2)) << Words();
   bed_->Run(1, "kill -STOP $(pgrep -f '^/[^ ]*/weft agent')");
   bed_->Run(1, std::string(WEFT_BINARY_DIR "/bin/weft stop --now ") + folder());
-  EXPECT_TRUE(run_->Wait(30).has_value()) << Words();
+  EXPECT_TRUE(run_->Wait(120).has_value()) << Words();
 }
 
 // Its agents and ranks come back to the next one within the lease.

@@ -44,10 +44,10 @@ class ServiceOnHosts : public HostsRun {
     if (bed_ == nullptr) return;
     for (const auto& [host, agent] : agents_) {
       SignalThere(host, "weft agent --standing", SIGTERM);
-      EXPECT_TRUE(agent->Wait(20).has_value()) << agent->Stderr();
+      EXPECT_TRUE(agent->Wait(120).has_value()) << agent->Stderr();
     }
     SignalThere(1, "weftd --socket", SIGTERM);
-    EXPECT_TRUE(weftd_->Wait(20).has_value()) << weftd_->Stderr();
+    EXPECT_TRUE(weftd_->Wait(120).has_value()) << weftd_->Stderr();
     if (HasFailure()) std::fprintf(stderr, "%s\n", ServiceWords().c_str());
     agents_.clear();
     weftd_.reset();
@@ -160,12 +160,12 @@ TEST_F(ServiceOnHosts, ServesThreePeopleWhileHostsComeAndGo) {
   ASSERT_TRUE(Eventually(30, [&] { return !StepsIn(FolderOf(2)).empty(); })) << ServiceWords();
   bed_->CutLink(3);
   SignalThere(2, "weft agent --standing", SIGKILL);
-  EXPECT_TRUE(agents_[2]->Wait(10).has_value());
+  EXPECT_TRUE(agents_[2]->Wait(120).has_value());
   StartAgent(2);
   SleepSeconds(6);  // beyond a job's lease
   bed_->RestoreLink(3);
   SignalThere(1, "weftd --socket", SIGKILL);
-  EXPECT_TRUE(weftd_->Wait(10).has_value());
+  EXPECT_TRUE(weftd_->Wait(120).has_value());
   StartWeftd();
   EXPECT_EQ(Weft("ann", 2, "stop --now " + ids[1]).exit_code, 1);  // it is bob's
   for (const std::string& id : ids) ASSERT_TRUE(Ends(id, "COMPLETED", 180));

@@ -94,7 +94,7 @@ TEST_F(SkyRun, GivesTheVeryLossesOfOneHost) {
   std::vector<std::unique_ptr<Child>> nodes(kNodes);
   for (const int rank : {2, 0, 1}) nodes[static_cast<size_t>(rank)] = StartNode(rank);
   ExpectEnds(nodes[0].get(), 0, 180);
-  for (const size_t rank : {1, 2}) ExpectEnds(nodes[rank].get(), 0, 20);
+  for (const size_t rank : {1, 2}) ExpectEnds(nodes[rank].get(), 0, 120);
   EXPECT_EQ(Curve(), alone);
   EXPECT_EQ(LastGeneration(), 1) << Words();
   for (const auto& entry : std::filesystem::directory_iterator(Bundles())) {
@@ -112,7 +112,7 @@ TEST_F(SkyRun, GoesOnInAnotherAttemptOfTheSameTask) {
   ASSERT_TRUE(WaitForStep(13)) << nodes[0]->Stdout() << nodes[0]->Stderr() << Words();
   bed_->Run(1, "cp -r " + Bundles() + " " + Bundles() + ".kept");
   EXPECT_EQ(bed_->Run(1, "kill -TERM $(pgrep -f '^/[^ ]*/weft run')").exit_code, 0);
-  ExpectEnds(nodes[0].get(), 75, 30);
+  ExpectEnds(nodes[0].get(), 75, 120);
   // SkyPilot ends the other nodes' processes.
   for (const int host : {2, 3}) Kill(host, "^/[^ ]*/weft agent");
   nodes.clear();
@@ -122,7 +122,7 @@ TEST_F(SkyRun, GoesOnInAnotherAttemptOfTheSameTask) {
   SleepSeconds(2);
   nodes.push_back(StartNode(0));
   ExpectEnds(nodes[2].get(), 0, 180);
-  for (const size_t node : {0, 1}) ExpectEnds(nodes[node].get(), 0, 20);
+  for (const size_t node : {0, 1}) ExpectEnds(nodes[node].get(), 0, 120);
   EXPECT_EQ(Curve(), alone);
   EXPECT_GT(LastGeneration(), 1) << Words();
 }

@@ -25,7 +25,7 @@ class ServiceCommandLine : public ServiceBed {
   // Returns what it has printed, once it has ended with 0.
   std::string Weft(std::vector<std::string> words) {
     const std::unique_ptr<Child> weft = Start(std::move(words));
-    const auto ended = weft->Wait(60);
+    const auto ended = weft->Wait(240);
     EXPECT_TRUE(ended && ended->exit_code == 0) << weft->Stdout() << weft->Stderr();
     return weft->Stdout();
   }
@@ -112,7 +112,7 @@ TEST_F(ServiceCommandLine, SaysWhichRankOfAJobIsSlow) {
     return Get("job-1").reason().find(" is slow: it computes for ") != std::string::npos;
   };
   const double begun_s = NowSeconds();
-  while (!is_told() && NowSeconds() - begun_s < 60) {
+  while (!is_told() && NowSeconds() - begun_s < 240) {
     for (int time = 0; time < 8; ++time) {
       KillFound(ranks[1], SIGSTOP);
       SleepSeconds(0.06);
@@ -136,12 +136,12 @@ TEST_F(ServiceCommandLine, HoldsTheRunFolderOfAJobThatRuns) {
   Weft({"submit", file});
   WaitForStep("job-1", 2);
   const std::unique_ptr<Child> run = Start({"run", file});
-  const auto refused = run->Wait(60);
+  const auto refused = run->Wait(240);
   EXPECT_TRUE(refused && refused->exit_code == 75) << run->Stdout();
   EXPECT_THAT(run->Stderr(), HasSubstr("is in use by job-1 of a weftd"));
   for (const char* const verb : {"status", "stop", "attach"}) {
     const std::unique_ptr<Child> other = Start({verb, folder() + "/mine"});
-    const auto ended = other->Wait(60);
+    const auto ended = other->Wait(240);
     EXPECT_TRUE(ended && ended->exit_code == 2) << verb << other->Stdout();
     EXPECT_THAT(other->Stderr(), HasSubstr("/mine is job-1's")) << verb;
   }
@@ -154,11 +154,11 @@ TEST_F(ServiceCommandLine, WatchOutlivesTheWeftdThatItWatches) {
   Weft({"submit", WriteJob(20000)});
   WaitForPhase("job-1", "RUNNING");
   const std::unique_ptr<Child> watch = Start({"watch", "job-1"});
-  EXPECT_TRUE(Eventually(20, [&] { return !watch->Stdout().empty(); })) << watch->Stderr();
+  EXPECT_TRUE(Eventually(120, [&] { return !watch->Stdout().empty(); })) << watch->Stderr();
   KillWeftd();
   WaitForPhase("job-1", "RUNNING");
   Weft({"stop", "job-1"});
-  const auto ended = watch->Wait(60);
+  const auto ended = watch->Wait(240);
   EXPECT_TRUE(ended && ended->exit_code == 0) << watch->Stdout() << watch->Stderr();
   EXPECT_THAT(watch->Stdout(), HasSubstr("SUSPENDED"));
 }

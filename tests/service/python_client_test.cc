@@ -45,7 +45,7 @@ class PythonClient : public ServiceBed {
 TEST_F(PythonClient, SubmitsAJobListsItAndWatchesItUntilItIsOver) {
   StartHost(2);
   const auto client = Client(folder() + "/first");
-  const auto ended = client->Wait(120);
+  const auto ended = client->Wait(240);
   ASSERT_TRUE(ended && ended->exit_code == 0) << client->Stdout() << client->Stderr();
   const std::string words = client->Stdout();
   EXPECT_THAT(words, HasSubstr("submitted job-1\njob-1  "));
@@ -59,7 +59,7 @@ TEST_F(PythonClient, GoesOnWatchingWhenWeftdIsKilled) {
   ASSERT_TRUE(Eventually(60, [&] { return client->Stdout().find("QUEUED") != std::string::npos; }));
   KillWeftd();
   StartHost(2);
-  const auto ended = client->Wait(120);
+  const auto ended = client->Wait(240);
   ASSERT_TRUE(ended && ended->exit_code == 0) << client->Stdout() << client->Stderr();
   const std::string words = client->Stdout();
   EXPECT_THAT(words, HasSubstr("job-1  COMPLETED"));
@@ -69,7 +69,7 @@ TEST_F(PythonClient, GoesOnWatchingWhenWeftdIsKilled) {
 
 TEST_F(PythonClient, IsToldByNameWhatIsWrong) {
   const auto client = Client("runs/relative");
-  const auto ended = client->Wait(60);
+  const auto ended = client->Wait(240);
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->exit_code, 2);
   EXPECT_THAT(client->Stderr(), HasSubstr("control_client: INVALID_ARGUMENT: run_folder: "));

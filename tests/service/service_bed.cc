@@ -80,7 +80,7 @@ void ServiceBed::StartWeftd() {
 }
 
 void ServiceBed::Connect() {
-  const bool answers = Eventually(20, [&] {
+  const bool answers = Eventually(120, [&] {
     const auto channel = OpenChannel("unix:" + socket());
     if (!channel.ok()) return false;
     control_ = v1::Control::NewStub(*channel);
@@ -98,7 +98,7 @@ void ServiceBed::StartHost(int slots) {
   std::vector<std::string> words = HostWords(slots);
   words.push_back("--name=" + std::filesystem::path(folder_).filename().string());
   host_ = Start("host", std::move(words));
-  const bool is_there = Eventually(20, [&] { return Host().present(); });
+  const bool is_there = Eventually(120, [&] { return Host().present(); });
   ASSERT_TRUE(is_there) << Words();
 }
 
@@ -277,7 +277,7 @@ std::map<int64_t, std::string> ServiceBed::UndisturbedCurve(int slots, int64_t s
   static auto* const trained = new std::map<int, std::map<int64_t, std::string>>;
   std::map<int64_t, std::string>& curve = (*trained)[slots];
   if (static_cast<int64_t>(curve.size()) < steps) {
-    WaitForPhase(Submit(Job("undisturbed", slots, steps)), "COMPLETED", 120);
+    WaitForPhase(Submit(Job("undisturbed", slots, steps)), "COMPLETED", 600);
     curve = Curve("undisturbed");
     EXPECT_EQ(curve.size(), static_cast<size_t>(steps));
   }

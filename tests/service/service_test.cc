@@ -61,7 +61,7 @@ std::vector<std::string> EventLines(const std::string& run_folder) {
 
 TEST_F(ServiceBed, WritesTheFilesOfARunAsARunOfItsOwnWould) {
   StartHost(2);
-  const std::string job = Submit(Job("one", 2, 1500));
+  const std::string job = Submit(Job("one", 2, 700));
   WaitForStep(job, 5);
   const std::string resolved = folder() + "/one/resolved.yaml";
   ASSERT_TRUE(Eventually(10, [&] { return std::filesystem::exists(resolved); }));
@@ -178,8 +178,8 @@ TEST_F(ServiceBed, SharesAHostAmongJobsAndQueuesTheRestByPriority) {
 
 TEST_F(ServiceBed, PausesAndResumesWithTheSameBits) {
   StartHost(2);
-  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 1200);
-  const std::string job = Submit(Job("paused", 2, 1200));
+  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 500);
+  const std::string job = Submit(Job("paused", 2, 500));
   WaitForStep(job, 30);
   EXPECT_EQ(Pause(job), absl::OkStatus());
   const v1::Job paused = WaitForPhase(job, "PAUSED");
@@ -214,8 +214,8 @@ TEST_F(ServiceBed, SavesWhenAskedAndGoesOn) {
 
 TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
   StartHost(2);
-  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 1200);
-  const v1::SubmitRequest request = Job("stopped", 2, 1200);
+  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 500);
+  const v1::SubmitRequest request = Job("stopped", 2, 500);
   const std::string job = Submit(request);
   WaitForStep(job, 20);
   EXPECT_EQ(Stop(job, v1::StopRequest::SAVE), absl::OkStatus());
@@ -258,9 +258,9 @@ TEST_F(ServiceBed, TellsTheLogsOfRanksAndFollowsThemUntilTheJobIsOver) {
 
 TEST_F(ServiceBed, IsKilledUnderRunningJobsAndLosesNothing) {
   StartHost(2);
-  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(1, 2000);
-  const std::string runs = Submit(Job("runs", 1, 2000));
-  const std::string other = Submit(Job("other", 1, 2000));
+  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(1, 1200);
+  const std::string runs = Submit(Job("runs", 1, 1200));
+  const std::string other = Submit(Job("other", 1, 1200));
   const std::string waits = Submit(Job("waits", 2, 20));
   WaitForStep(runs, 100);
   WaitForStep(other, 100);
@@ -295,7 +295,7 @@ std::string AnotherBuildOf(const std::string& weftd, const std::string& version,
 
 TEST_F(ServiceBed, IsUpgradedUnderRunningJobsAndDowngradedAgain) {
   StartHost(2);
-  const std::string runs = Submit(Job("runs", 2, 3000));
+  const std::string runs = Submit(Job("runs", 2, 2000));
   const std::string waits = Submit(Job("waits", 2, 20));
   WaitForStep(runs, 100);
   const std::string older = WeftdVersion(), older_path = WeftdPath();
@@ -311,7 +311,7 @@ TEST_F(ServiceBed, IsUpgradedUnderRunningJobsAndDowngradedAgain) {
   }
   EXPECT_EQ(WaitForPhase(runs, "COMPLETED", 300).generation(), 1) << "its ranks were not adopted";
   EXPECT_EQ(WaitForPhase(waits, "COMPLETED").step(), 20);
-  EXPECT_EQ(Curve("runs"), UndisturbedCurve(2, 3000));
+  EXPECT_EQ(Curve("runs"), UndisturbedCurve(2, 2000));
 }
 
 TEST_F(ServiceBed, KeepsTheAnswerOfARequestAndChangesNothingTwice) {
