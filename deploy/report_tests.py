@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Says what a run of ctest spent its time on: its 30 slowest entries, and the seconds of each label.
 
-    report_tests.py FILE    FILE is what `ctest --output-junit FILE` wrote
+    report_tests.py RESULTS ENTRIES
+
+RESULTS is what `ctest --output-junit` wrote, ENTRIES what `ctest --show-only=json-v1` printed, which
+knows the labels.
 
 With WEFT_GATE in the environment it fails, with exit code 1, if an entry of the labels `process` or
 `hosts` was skipped: the gate's machine has the programs, namespaces and daemons that these need, so
@@ -9,6 +12,7 @@ such a test has proven nothing. Entries of `gpu` want a device, and some of `uni
 root, or a device.
 """
 import collections
+import json
 import os
 import sys
 import xml.etree.ElementTree
@@ -17,20 +21,24 @@ SLOWEST = 30
 NEVER_SKIPPED = {"process", "hosts"}
 
 
-def labels_of(case):
-    """Returns an entry's labels; ctest writes them as one property, parted by semicolons."""
-    for each in case.iter("property"):
-        if each.get("name") == "cmake_labels":
-            return each.get("value", "").split(";")
-    return ["none"]
+def labels_by_entry(path):
+    """Returns the labels of each entry; those without one have "none"."""
+    with open(path, encoding="utf-8") as file:
+        entries = json.load(file)["tests"]
+    labels = {}
+    for entry in entries:
+        properties = {each["name"]: each["value"] for each in entry.get("properties", [])}
+        labels[entry["name"]] = properties.get("LABELS", ["none"])
+    return labels
 
 
-def main(path):
-    cases = list(xml.etree.ElementTree.parse(path).getroot().iter("testcase"))
+def main(results, entries):
+    cases = list(xml.etree.ElementTree.parse(results).getroot().iter("testcase"))
+    labels = labels_by_entry(entries)
     seconds = collections.Counter()
     count = collections.Counter()
     for case in cases:
-        for label in labels_of(case):
+        for label in labels[case.get("name")]:
             seconds[label] += float(case.get("time") or 0)
             count[label] += 1
     print(f"== the {SLOWEST} slowest of {len(cases)} entries")
@@ -42,7 +50,7 @@ def main(path):
     if "WEFT_GATE" not in os.environ:
         return 0
     skipped = [case for case in cases
-               if case.get("status") in ("notrun", "disabled") and NEVER_SKIPPED & set(labels_of(case))]
+               if case.get("status") in ("notrun", "disabled") and NEVER_SKIPPED & set(labels[case.get("name")])]
     for case in skipped:
         print(f"weft: {case.get('name')} was skipped, which no test of processes or hosts may be in the "
               "gate; its output says what it lacks", file=sys.stderr)
@@ -50,4 +58,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], sys.argv[2]))

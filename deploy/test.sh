@@ -51,7 +51,8 @@ Tests() {
   rm -f "build/$what.xml"
   ctest --preset "$preset" --parallel $((2 * $(nproc))) --no-tests=error \
     --output-junit "$PWD/build/$what.xml" "$@" || code=$?
-  python3 deploy/report_tests.py "build/$what.xml" || code=1
+  ctest --preset "$preset" --show-only=json-v1 >"build/$what.json"
+  python3 deploy/report_tests.py "build/$what.xml" "build/$what.json" || code=1
   return "$code"
 }
 

@@ -26,7 +26,7 @@ namespace {
 constexpr unsigned kSeed = 1;
 constexpr int kGateFaults = 10;
 constexpr int kMaxStarts = 6;  // of one run, until it is through
-// Of ten draws so many are of failpoints.
+// So many of ten draws are of failpoints.
 constexpr unsigned kFailpointKinds = 6;
 constexpr unsigned kKinds = 10;
 

@@ -62,8 +62,8 @@ bool Eventually(double timeout_s, Condition condition);
 std::string ReadText(const std::string& path);  // empty if there is no such file
 // A number that whoever runs a test gives by a variable of the environment.
 int NumberFromEnvironment(const char* name, int otherwise);
-// What a test's draws begin with, printed as "NAME=n", which repeats them: `fixed`, unless the
-// variable of that name is another number, or "random", which draws one.
+// Returns the seed of a test's draws and prints it as "NAME=n", which repeats them: `fixed`, unless
+// the variable of that name is another number, or "random", which draws one.
 unsigned SeedFromEnvironment(const char* name, unsigned fixed);
 double NowSeconds();  // monotonic
 void SleepSeconds(double seconds);

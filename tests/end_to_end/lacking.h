@@ -1,6 +1,6 @@
-// What a test needs and this machine lacks is answered in one place: by hand the test is skipped
-// with the reason, in the gate (WEFT_GATE=1, which deploy/test.sh sets) it fails, for the gate
-// promises that nothing was left out.
+// This file answers, in one place, for what a test needs and this machine lacks: by hand the test
+// is skipped with the reason, in the gate (WEFT_GATE=1, which deploy/test.sh sets) it fails, for
+// the gate promises that nothing was left out.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@ struct RunWeftOptions {
   std::string input = "/dev/null";
   std::string program = {};  // empty: the weft of this build
   std::string path = {};     // its PATH; empty: ours
-  int most_s = 200;  // it only ends a test that has failed
+  int most_s = 200;          // it only ends a test that has failed
 };
 
 // `weft <arguments>`, words as a shell takes them, with its state kept in `folder`.

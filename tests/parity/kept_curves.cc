@@ -62,7 +62,8 @@ std::string Libraries() {
   return text;
 }
 
-// What /proc/cpuinfo says of the first processor, but for what changes from moment to moment.
+// Returns what /proc/cpuinfo says of the first processor, but for what changes from moment to
+// moment.
 std::string Processor() {
   std::istringstream file(ReadFile("/proc/cpuinfo"));
   std::string text;

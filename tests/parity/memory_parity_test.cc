@@ -1,6 +1,6 @@
-// What saves memory computes the same thing: recomputed activations to the bit, and proof that the
-// comparison would notice if logits in pieces or tokens cut over tp did not. Mixtures of them are
-// drawn by layout_matrix_test.
+// Layouts that save memory compute the same thing: recomputed activations to the bit, and proof
+// that the comparison would notice if logits in pieces or tokens cut over tp did not. Mixtures of
+// them are drawn by layout_matrix_test.
 #include <string>
 #include <vector>
 

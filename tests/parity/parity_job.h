@@ -38,7 +38,7 @@ enum class PlantedBug {
   kMapping,                  // rank 0 maps a page at every product
 };
 
-// What the ranks of a training are.
+// Ranks of a training are threads or processes.
 enum class Ranks {
   kThreads,    // of one process: every layout
   kProcesses,  // under mpirun, as weft-worker's are: what MPI and a process of its own do
@@ -51,7 +51,7 @@ struct ParityJob {
   bool wrapped = false;  // run behind planted.h's wrappers even without a bug
   PlantedBug bug = PlantedBug::kNone;
   bool painted = false;  // prove its buffers exact (tests/worker/painting_device.h)
-  // Of the heap and of mappings, by step (allocations.h). REQUIRES: ranks are processes.
+  // Ranks count what they allocate, by step (allocations.h). REQUIRES: they are processes.
   bool counts_allocations = false;
 };
 

@@ -122,7 +122,7 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
   return absl::OkStatus();
 }
 
-// What a shell is told to train the job of `folder`.
+// Returns what a shell is told to train the job of `folder`.
 std::string CommandOf(const ParityJob& parity, const std::string& folder) {
   const std::string program = absl::StrCat(WEFT_BINARY_DIR, "/bin/weft_parity_rank ", folder);
   if (parity.ranks == Ranks::kThreads) return program;

@@ -131,7 +131,9 @@ TEST(TestScript, RefusesWhatItDoesNotKnowBeforeItDoesAnything) {
   const struct {
     const char* arguments;
     const char* says;
-  } cases[] = {{"--full", "unknown option '--full'; use --all, --all with one of random, kernels"},
+  } cases[] = {{"--full",
+                "unknown option '--full'; use --all, --all with one of random kernels cuda asan "
+                "tsan, or none"},
                {"--all msan", "unknown part 'msan'; use --all"},
                {"--all asan tsan", "unknown option 'tsan'; use --all"}};
   for (const auto& each : cases) {
@@ -142,29 +144,35 @@ TEST(TestScript, RefusesWhatItDoesNotKnowBeforeItDoesAnything) {
   }
 }
 
-// What report_tests.py says of three entries, with this in front of its call.
+// Returns what report_tests.py says of three entries, with `environment` in front of its call.
 Result ReportOn(const std::string& skipped_label, const std::string& environment) {
-  const std::string path = testing::TempDir() + "weft-report-" + skipped_label + ".xml";
-  const auto entry = [](const char* name, const char* seconds, const char* status,
-                        const std::string& labels) {
+  const std::string base = testing::TempDir() + "weft-report-" + skipped_label;
+  const auto result = [](const char* name, const char* seconds, const char* status) {
     return "<testcase name='" + std::string(name) + "' time='" + seconds + "' status='" + status +
-           "'><properties><property name='cmake_labels' value='" + labels +
-           "'/></properties></testcase>";
+           "'/>";
   };
-  std::ofstream(path) << "<testsuite>" << entry("Quick.One", "0.5", "run", "unit")
-                      << entry("Slow.One", "12.25", "run", "process;drawn")
-                      << entry("Skipped.One", "0", "notrun", skipped_label) << "</testsuite>";
-  Result result = RunShell(environment + " python3 '" + SourcePath("/deploy/report_tests.py' ") +
-                           path + " 2>&1");
-  std::filesystem::remove(path);
-  return result;
+  const auto entry = [](const std::string& name, const std::string& labels) {
+    return R"({"name": ")" + name + R"(", "properties": [{"name": "LABELS", "value": [)" + labels +
+           "]}]}";
+  };
+  std::ofstream(base + ".xml") << "<testsuite>" << result("Quick.One", "0.5", "run")
+                               << result("Slow.One", "12.25", "run")
+                               << result("Skipped.One", "0", "notrun") << "</testsuite>";
+  std::ofstream(base + ".json") << R"({"tests": [)" << entry("Quick.One", R"("unit")") << ","
+                                << entry("Slow.One", R"("process", "hosts")") << ","
+                                << entry("Skipped.One", '"' + skipped_label + '"') << "]}";
+  Result said = RunShell(environment + " python3 '" + SourcePath("/deploy/report_tests.py") + "' " +
+                         base + ".xml " + base + ".json 2>&1");
+  std::filesystem::remove(base + ".xml");
+  std::filesystem::remove(base + ".json");
+  return said;
 }
 
 TEST(TestReport, SaysWhatTookLongestAndTheSecondsOfEachLabel) {
   const Result result = ReportOn("gpu", "env -u WEFT_GATE");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("    12.2 s  Slow.One\n     0.5 s  Quick.One\n"));
-  EXPECT_THAT(result.output, HasSubstr("    12.2 s  drawn: 1 entries\n"));
+  EXPECT_THAT(result.output, HasSubstr("    12.2 s  hosts: 1 entries\n"));
 }
 
 TEST(TestReport, FailsInTheGateWhereATestWasSkippedThatNeedsNoGpu) {

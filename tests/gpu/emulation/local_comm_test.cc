@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of a call, and of whatever waits for the other rank: nothing that holds comes near it.
+// A call ends by then, and whatever waits for the other rank: nothing that holds comes near it.
 constexpr int64_t kDeadlineMs = 20000;
 
 std::unique_ptr<Comm> Open(int rank, const std::string& name) {

@@ -35,8 +35,8 @@ struct Answer {
   std::string text;
 };
 
-// What a JSON Schema library says of the jobs' files. Files are in folders of the test's own: other
-// tests write theirs at the same time.
+// Returns what a JSON Schema library says of the jobs' files, which are in folders of the test's
+// own: other tests write theirs at the same time.
 Answer Witness(const std::vector<std::string>& jobs) {
   const JobFolder folder;
   folder.Write("job_schema.json", JobSchema());

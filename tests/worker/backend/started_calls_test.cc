@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAborted = static_cast<int>(absl::StatusCode::kAborted);
 constexpr int kDeadlineExceeded = static_cast<int>(absl::StatusCode::kDeadlineExceeded);
 constexpr int kInvalidArgument = static_cast<int>(absl::StatusCode::kInvalidArgument);
-// Of a call: who ends before it was not ended by it.
+// A call ends by then: who ends before was not ended by it.
 const std::chrono::milliseconds kDeadline(ThreadCommOptions().comm.timeout_ms);
 
 class Started : public ::testing::TestWithParam<int> {};
