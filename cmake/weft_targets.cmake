@@ -175,8 +175,8 @@ function(weft_test_properties out)
   set(${out} ${properties} PARENT_SCOPE)
 endfunction()
 
-# How sources of tests are compiled. All with the same flags, -fPIC and -pthread too where one would do
-# without: what most of them include first is then read once for all (tests/CMakeLists.txt).
+# Sources of tests are compiled with the same flags, -fPIC and -pthread too where one would do without:
+# what most of them include first is then read once for all (tests/CMakeLists.txt).
 function(weft_compile_as_test target)
   weft_optimise(${target})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -196,7 +196,7 @@ function(weft_test_objects name)
   target_link_libraries(weft_${name} PRIVATE ${arg_PRIVATE})
 endfunction()
 
-# Links a test in a tenth of the default linker's time; without it, that one does.
+# lld links a test in a tenth of the default linker's time; where it is missing, that one does.
 find_program(WEFT_LLD ld.lld)
 
 # The binary of tests. Its entries in ctest are weft_test()'s, or weft_suite_test()'s.
@@ -210,7 +210,7 @@ function(weft_test_binary name)
   if(WEFT_LLD)
     target_link_options(${name} PRIVATE -fuse-ld=lld)
   endif()
-  # Those that have not come to tests/places.h yet: their objects are another checkout's as well as not.
+  # These folders do not use tests/places.h yet, so their objects are of this checkout alone.
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/(chaos|end_to_end|hangs|hosts|parity|service|slurm)$")
     target_compile_definitions(${name} PRIVATE
       WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
@@ -231,10 +231,9 @@ endfunction()
 # GoogleTest binary, one ctest entry per TEST, with weft_test_properties.
 #   KERNELS  tests that promise something of bits: weft_kernel_tests
 #   LONG     tests that are no part of the gate: label `long`
-# deploy/test.sh leaves the labels `kernels` and `long` out; `--all` runs them.
+# Properties stand before SOURCES. deploy/test.sh leaves the labels `kernels` and `long` out; `--all` runs them.
 function(weft_test name)
   cmake_parse_arguments(arg "" "LABEL;KERNELS;LONG" "SOURCES;PRIVATE" ${ARGN})
-  # The properties stand before SOURCES or among the flags: whatever is not one of the above.
   weft_test_binary(${name} SOURCES ${arg_SOURCES} PRIVATE ${arg_PRIVATE})
   weft_test_properties(properties LABEL ${arg_LABEL} ${arg_UNPARSED_ARGUMENTS})
   if(arg_KERNELS)

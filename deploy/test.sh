@@ -56,8 +56,8 @@ Tests() {
   return "$code"
 }
 
-# The gate has to have run all there is: what it needs is installed, so nothing may be skipped but for
-# want of a GPU. CUDA's kernels are compiled for the oldest target and for the one with its own path.
+# The gate skips no test of processes or hosts: what these need is installed. CUDA's kernels are compiled
+# for the oldest target and for the one with its own path.
 Gate() {
   Begin build gate
   Build gate || return

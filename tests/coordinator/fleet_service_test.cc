@@ -343,8 +343,8 @@ TEST(OpenConnections, ForgetsAddressesThatAreGone) {
   EXPECT_LE(connections.peers(), 1000u);
 }
 
-// One caller is one, however many connections it has and by whichever door it comes. All calls
-// are made within no time: how many a machine makes in a second is not asked.
+// A caller counts once, however many connections it has and by whichever door it comes. The doors'
+// clock stands still, so that it does not matter how many calls a machine makes in a second.
 TEST_F(FleetServiceTest, RefusesWhoCallsTooOftenAndNobodyElse) {
   stands_ = true;
   const std::string ann = Issue(BundleRole::kViewer, "ann");

@@ -522,7 +522,7 @@ bool HasLease(Link& link, int64_t number) {
   return link.WaitForNote(topic, 0, kPatienceMs).ok();
 }
 
-// One rank, whose link goes by the test's clock, as its host and its coordinator do.
+// ServiceClock has one rank, whose link goes by the test's clock, as host and coordinator do.
 class ServiceClock : public testing::Test {
  protected:
   static constexpr int64_t kLeaseMs = 800;
@@ -544,7 +544,7 @@ class ServiceClock : public testing::Test {
       ASSERT_TRUE(HasLease(*link_, ++words_));
     }
   }
-  // It looks at its lease four times a second.
+  // A link looks at its lease four times a second.
   bool IsLost() const {
     return why_.wait_for(std::chrono::milliseconds(500)) == std::future_status::ready;
   }

@@ -173,8 +173,8 @@ TEST_F(Preflight, FindsTooLittleSharedMemory) {
                       HasSubstr("make it larger")));
 }
 
-// Both reach h1, but not each other. h2 is refused at once, h3 waits for an answer in vain: whoever
-// has said so when all hosts are judged is told, and one is enough.
+// h2 and h3 reach h1, but not each other. h2 is refused at once, h3 waits for an answer in vain:
+// whoever has said so when all hosts are judged is told, and one is enough.
 TEST_F(Preflight, FindsAPairThatDoesNotReachEachOther) {
   InShell(2, "ip route add blackhole " + HostBed::Address(3) + "/32");
   ExpectLeftOut(AllOf(AnyOf(HasSubstr("h2 does not reach h3 (10.78.0.13: "),

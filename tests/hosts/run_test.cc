@@ -164,7 +164,7 @@ TEST_F(HostsRun, TrainsOnWhenWeftdIsKilled) {
 // ssh, which gives a link up by itself, is for half a minute.
 class HostsByHand : public HostsRun {};
 
-// Its starter does not notice that it is gone.
+// The agent's starter does not notice that the agent is gone.
 TEST_F(HostsByHand, StartsAnAgentAgainWhoseStarterNeverEnds) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
   const std::string bin = bed_->shared() + "/bin";

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +30,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kPrograms[] = WEFT_BINARY_DIR "/bin/weft_parity_rank";
+constexpr char kProgram[] = WEFT_BINARY_DIR "/bin/weft_parity_rank";
 constexpr char kBackend[] = WEFT_BINARY_DIR "/bin/libweft_cpu.so";
 constexpr char kFolder[] = WEFT_BINARY_DIR "/curves";
 // Builds whose curves stay: this one's under each set of OpenBLAS's kernels, and the one before.
@@ -44,7 +45,7 @@ std::string ReadFile(const std::string& path) {
 
 // Paths, sizes and times of the libraries that the programs load: these are installed files.
 std::string Libraries() {
-  const std::string command = absl::StrCat("ldd ", kPrograms, " ", kBackend);
+  const std::string command = absl::StrCat("ldd ", kProgram, " ", kBackend);
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return "";
   std::string text;
@@ -81,7 +82,7 @@ std::string Identity() {
   static const auto* const identity = [] {
     const char* const kernels = std::getenv("OPENBLAS_CORETYPE");
     return new std::string(HashBytes(absl::StrCat(
-        HashFile(kPrograms).value_or("no program"), HashFile(kBackend).value_or("no backend"),
+        HashFile(kProgram).value_or("no program"), HashFile(kBackend).value_or("no backend"),
         Libraries(), Processor(), kernels == nullptr ? "" : kernels)));
   }();
   return *identity;
@@ -116,7 +117,8 @@ class Lock {
  public:
   explicit Lock(const std::string& path) : file_(open(path.c_str(), O_CREAT | O_RDWR, 0666)) {
     const auto end = std::chrono::steady_clock::now() + kLongestTraining;
-    while (flock(file_, LOCK_EX | LOCK_NB) != 0 && std::chrono::steady_clock::now() < end) {
+    while (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+           std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }

@@ -1,7 +1,8 @@
-// One rank of a parity run, started by mpirun, or all of them as threads, as job.json says: the
-// worker's trainer on the backend as weft-worker loads it, without a coordinator. Usage:
-// weft_parity_rank FOLDER, which holds job.json. Leaves there metrics.jsonl (rank 0),
-// gradients/rank-<r>.safetensors (every tensor of every rank after step 1) and checkpoint/step-<N>.
+// This program is one rank of a parity run, started by mpirun, or all of them as threads, as
+// job.json says: the worker's trainer on the backend as weft-worker loads it, without a
+// coordinator. Usage: weft_parity_rank FOLDER, which holds job.json. Leaves there metrics.jsonl
+// (rank 0), gradients/rank-<r>.safetensors (every tensor of every rank after step 1) and
+// checkpoint/step-<N>.
 #include <sys/prctl.h>
 #include <unistd.h>
 

@@ -117,8 +117,8 @@ TEST_F(SlurmRun, GoesOnWhenSlurmsOwnProcessOfANodeIsKilled) {
       2, "kill -9 $(pgrep -f '^slurmstepd: \\[" + job + R"(\.[0-9]' | head -1) && echo done)");
   ASSERT_EQ(killed.out, "done\n") << killed.err << bed_->hosts().Run(2, "pgrep -af slurm").out;
   const auto at = std::chrono::steady_clock::now();
-  // Its lease of 4 s and a question, where nobody else wants the cores; srun itself, which waits on
-  // for as long as the job runs, is not waited for.
+  // The agent's lease of 4 s and a question are waited for, and not srun itself, which waits on for
+  // as long as the job runs. A busy machine takes longer.
   EXPECT_TRUE(Eventually(60, [&] { return LastGeneration() > 1; })) << Words();
   std::printf("a step again after %.2f s\n",
               std::chrono::duration<double>(std::chrono::steady_clock::now() - at).count());
