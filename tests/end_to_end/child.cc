@@ -15,6 +15,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -153,9 +154,23 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
+namespace {
+
+// The whole text has to be a number: a word that is ignored would run something else than was
+// asked.
+int NumberOf(const char* name, const std::string& text) {
+  char* end = nullptr;
+  const long number = std::strtol(text.c_str(), &end, 10);
+  if (text.empty() || *end != 0 || number < 0 || number > std::numeric_limits<int>::max())
+    throw std::invalid_argument(std::string(name) + "=" + text + " is no number from 0 on");
+  return static_cast<int>(number);
+}
+
+}  // namespace
+
 int NumberFromEnvironment(const char* name, int otherwise) {
   const char* const text = getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
+  return text == nullptr ? otherwise : NumberOf(name, text);
 }
 
 unsigned SeedFromEnvironment(const char* name, unsigned fixed) {
@@ -164,7 +179,7 @@ unsigned SeedFromEnvironment(const char* name, unsigned fixed) {
   if (text != nullptr && std::string(text) == "random") {
     seed = std::random_device()() & 0xffff;
   } else if (text != nullptr) {
-    seed = static_cast<unsigned>(std::atoi(text));
+    seed = static_cast<unsigned>(NumberOf(name, text));
   }
   std::printf("%s=%u\n", name, seed);
   std::fflush(stdout);
