@@ -117,16 +117,20 @@ void Combine(ReduceOp op, const std::vector<const T*>& contributions, T* out, in
 // An interruption and a deadline are looked at so often, at least.
 constexpr std::chrono::microseconds kAskAgainAfter{1000};
 
-// Yields at first: whoever is waited for may need this processor. Then naps, so that waiting for
-// a long time costs no processor that computing ranks could use. A patient wait only naps: beside
-// a thread that computes, who yields comes back late, who sleeps is woken in time.
-void Pause(int64_t round, bool patient) {
-  constexpr int64_t kYields = 400;
-  if (round < kYields && !patient) {
+// Yields at first: whoever is waited for may need this processor, and on an idle one an answer is
+// seen at once. Then naps, so that waiting costs no processor that computing ranks could use. The
+// limit is a time and no count of yields: where ranks share a processor each yield is a switch to
+// another that looks in vain, and 400 of them kept six ranks of three hosts on two cores from
+// their work for two thirds of the time. A patient wait only naps: beside a thread that computes,
+// who yields comes back late, who sleeps is woken in time.
+void Pause(std::chrono::nanoseconds waited, bool patient) {
+  constexpr std::chrono::microseconds kYieldFor{100};
+  constexpr std::chrono::milliseconds kNapShortlyFor{4};
+  if (waited < kYieldFor && !patient) {
     sched_yield();
     return;
   }
-  const timespec nap = {0, round < 2 * kYields ? 10'000 : 50'000};
+  const timespec nap = {0, waited < kNapShortlyFor ? 10'000 : 50'000};
   nanosleep(&nap, nullptr);
 }
 
@@ -485,9 +489,11 @@ class Collectives final : public Comm {
   }
 
   BackendStatus WaitForAll(const Call& call) {
-    for (int64_t round = 0;; ++round) {
+    const Clock::time_point began = Clock::now();
+    for (;;) {
       // Before the look: what came while this thread had no core has come.
-      const bool is_late = Clock::now() > call.deadline;
+      const Clock::time_point now = Clock::now();
+      const bool is_late = now > call.deadline;
       int silent = -1;
       for (Pending& pending : pending_) {
         if (pending.done) continue;
@@ -502,7 +508,7 @@ class Collectives final : public Comm {
       if (interrupted_) return Break(Interruption(call.name));
       if (is_late) return Break(Timeout(call));
       marks_.own.Raise(silent);
-      if (!transport_->AwaitChange(&seen_change_, kAskAgainAfter)) Pause(round, patient_);
+      if (!transport_->AwaitChange(&seen_change_, kAskAgainAfter)) Pause(now - began, patient_);
     }
     pending_.clear();
     return {};
