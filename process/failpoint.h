@@ -3,12 +3,15 @@
 // process that comes to NAME for the COUNT-th time, and that succeeds in removing the file TOKEN,
 // kills itself with SIGKILL. The token makes it one process, and once, however many ranks or
 // restarts inherit the variable. Any thread.
+// WEFT_FAILPOINT_PAUSE=NAME:MS lets every process that comes to NAME sleep there for MS
+// milliseconds, each time, as on a machine that is slow but idle.
 #pragma once
 #include <array>
 
 namespace weft {
 
 inline constexpr char kFailpointVariable[] = "WEFT_FAILPOINT";
+inline constexpr char kPauseVariable[] = "WEFT_FAILPOINT_PAUSE";
 
 // Each name stands at one place of the code.
 inline constexpr std::array kFailpoints = {

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/end_to_end/tiny_model.h"
+
 namespace weft {
 namespace {
 
@@ -102,7 +104,7 @@ void HostBed::WriteFiles() {
     Write(folder_ + "/sshd" + std::to_string(host) + ".conf",
           "Port 22\nHostKey " + key + "\nPidFile none\nUsePAM no\nStrictModes no\n" +
               "PasswordAuthentication no\nPermitRootLogin yes\nAuthorizedKeysFile " + folder_ +
-              "/authorized_keys\nAcceptEnv WEFT_*\n",
+              "/authorized_keys\nAcceptEnv WEFT_*\nSetEnv " + kPauseVariable + "=" + kPace + "\n",
           0600);
   }
   Write(folder_ + "/hosts", names_, 0644);
@@ -198,6 +200,7 @@ std::unique_ptr<Child> HostBed::Start(int host, const std::vector<std::string>& 
                                       const std::map<std::string, std::string>& env) {
   std::map<std::string, std::string> environment = env;
   environment.emplace("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");  // not ssh_of_host1
+  environment.emplace(kPauseVariable, kPace);
   return Local(On(host, command), environment);
 }
 

@@ -3,6 +3,7 @@
 // that processes of the test hold, the switch too: nothing has a name outside, beds stand side by
 // side, and the kernel takes all of it away with those processes, even if the test is killed.
 // A suite has one bed: after each test it is made as it was built, or thrown away (kept_bed.h).
+// Ranks that start there keep a pace (tiny_model.h) unless they are told otherwise.
 #pragma once
 #include <map>
 #include <memory>

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "tests/end_to_end/lacking.h"
+#include "tests/end_to_end/tiny_model.h"
 
 namespace weft {
 namespace {
@@ -58,11 +59,8 @@ std::string HostsRun::WriteJob(const std::string& parallelism, const std::string
   const std::string path = bed_->shared() + "/job.yaml";
   std::ofstream(path)
       << "job: {name: tiny, output_dir: " << bed_->shared() << "}\n"
-      << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
-         "n_head: 4}\n"
-      << "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
-      << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: " << steps
-      << ", seed: 42}\n"
+      << kTinyModel << "training: {seq_len: " << kTinySeqLen
+      << ", global_batch_size: 12, micro_batch_size: 2, steps: " << steps << ", seed: 42}\n"
       << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
       << "parallelism: {" << parallelism << "}\n"
       << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
@@ -184,7 +182,7 @@ std::map<int64_t, std::string> HostsRun::CurveOfOneHost(int64_t steps) {
   static auto* const trained = new std::map<int64_t, std::map<int64_t, std::string>>;
   std::map<int64_t, std::string>& curve = (*trained)[steps];
   if (static_cast<int64_t>(curve.size()) == steps) return curve;
-  Start(WriteJob(kFixed, "slots: 6", kUnchecked, steps), {});
+  Start(WriteJob(kFixed, "slots: 6", kUnchecked, steps), {}, {{kPauseVariable, kNoPace}});
   ExpectEnd();
   curve = Curve();
   EXPECT_EQ(curve.size(), static_cast<size_t>(steps));

@@ -46,6 +46,9 @@ class ServiceCommandLine : public ServiceBed {
     return path;
   }
 
+  // A rank that is made slow has to have something to do.
+  const char* Pace() const override { return kNoPace; }
+
  private:
   int commands_ = 0;
 };

@@ -24,10 +24,8 @@ constexpr char kCookie[] = "WEFT_SERVICE_BED";
 std::string TinyJob(const std::string& name, int slots, int64_t steps, const std::string& folder) {
   std::ostringstream text;
   text << "job: {name: " << name << ", output_dir: " << folder << "}\n"
-       << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 2, "
-          "n_head: 4}\n"
-       << "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
-       << "training: {seq_len: 64, global_batch_size: 8, steps: " << steps << ", seed: 42}\n"
+       << kTinyModel << "training: {seq_len: " << kTinySeqLen
+       << ", global_batch_size: 8, steps: " << steps << ", seed: 42}\n"
        << "optimizer: {name: adamw, lr: 1.0e-3}\n"
        << "lr_scheduler: {type: constant}\n"
        << "parallelism: {dp: " << slots << "}\n"
@@ -70,7 +68,8 @@ std::unique_ptr<Child> ServiceBed::Start(const std::string& name,
   std::filesystem::create_directories(folder_ + "/tmp");
   return std::make_unique<Child>(
       std::move(arguments),
-      std::map<std::string, std::string>{{kCookie, folder_}, {"TMPDIR", folder_ + "/tmp"}},
+      std::map<std::string, std::string>{
+          {kCookie, folder_}, {"TMPDIR", folder_ + "/tmp"}, {kPauseVariable, Pace()}},
       output + ".out", output + ".err");
 }
 

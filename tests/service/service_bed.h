@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "proto/weft/v1/control.grpc.pb.h"
 #include "tests/end_to_end/child.h"
+#include "tests/end_to_end/tiny_model.h"
 
 namespace weft {
 
@@ -41,6 +42,8 @@ class ServiceBed : public ::testing::Test {
   // The command lines that StartWeftd and StartHost start.
   virtual std::vector<std::string> WeftdWords() const;
   virtual std::vector<std::string> HostWords(int slots) const;
+  // What ranks are told of their pace (tiny_model.h).
+  virtual const char* Pace() const { return kPace; }
 
   // A tiny GPT-2 on real text on one host of so many slots, in a run folder of its own.
   v1::SubmitRequest Job(const std::string& name, int slots, int64_t steps, int priority = 0);

@@ -61,7 +61,7 @@ std::vector<std::string> EventLines(const std::string& run_folder) {
 
 TEST_F(ServiceBed, WritesTheFilesOfARunAsARunOfItsOwnWould) {
   StartHost(2);
-  const std::string job = Submit(Job("one", 2, 700));
+  const std::string job = Submit(Job("one", 2, 250));
   WaitForStep(job, 5);
   const std::string resolved = folder() + "/one/resolved.yaml";
   ASSERT_TRUE(Eventually(10, [&] { return std::filesystem::exists(resolved); }));
@@ -85,9 +85,9 @@ TEST_F(ServiceBed, TrainsOnWhereFilesOfTheRunCannotBeWrittenAndSaysSo) {
   const std::string run = folder() + "/one";
   std::filesystem::create_directories(run + "/resolved.yaml.part");
   std::filesystem::create_symlink("/dev/full", run + "/events.jsonl");
-  const std::string job = Submit(Job("one", 2, 300));
+  const std::string job = Submit(Job("one", 2, 60));
   const v1::Job done = WaitForPhase(job, "COMPLETED");
-  EXPECT_EQ(done.step(), 300);
+  EXPECT_EQ(done.step(), 60);
   EXPECT_EQ(done.generation(), 1);
   std::string told;
   for (const v1::Event& each : Events(job)) {
@@ -178,8 +178,8 @@ TEST_F(ServiceBed, SharesAHostAmongJobsAndQueuesTheRestByPriority) {
 
 TEST_F(ServiceBed, PausesAndResumesWithTheSameBits) {
   StartHost(2);
-  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 500);
-  const std::string job = Submit(Job("paused", 2, 500));
+  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 120);
+  const std::string job = Submit(Job("paused", 2, 120));
   WaitForStep(job, 30);
   EXPECT_EQ(Pause(job), absl::OkStatus());
   const v1::Job paused = WaitForPhase(job, "PAUSED");
@@ -214,8 +214,8 @@ TEST_F(ServiceBed, SavesWhenAskedAndGoesOn) {
 
 TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
   StartHost(2);
-  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 500);
-  const v1::SubmitRequest request = Job("stopped", 2, 500);
+  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, 120);
+  const v1::SubmitRequest request = Job("stopped", 2, 120);
   const std::string job = Submit(request);
   WaitForStep(job, 20);
   EXPECT_EQ(Stop(job, v1::StopRequest::SAVE), absl::OkStatus());
@@ -234,7 +234,7 @@ TEST_F(ServiceBed, StopsWithACheckpointAndASecondJobGoesOnFromIt) {
 
 TEST_F(ServiceBed, TellsTheLogsOfRanksAndFollowsThemUntilTheJobIsOver) {
   StartHost(2);
-  const std::string job = Submit(Job("one", 2, 300));
+  const std::string job = Submit(Job("one", 2, 100));
   WaitForStep(job, 5);
   v1::LogsRequest request;
   request.set_job_id(job);
@@ -258,12 +258,12 @@ TEST_F(ServiceBed, TellsTheLogsOfRanksAndFollowsThemUntilTheJobIsOver) {
 
 TEST_F(ServiceBed, IsKilledUnderRunningJobsAndLosesNothing) {
   StartHost(2);
-  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(1, 1200);
-  const std::string runs = Submit(Job("runs", 1, 1200));
-  const std::string other = Submit(Job("other", 1, 1200));
+  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(1, 250);
+  const std::string runs = Submit(Job("runs", 1, 250));
+  const std::string other = Submit(Job("other", 1, 250));
   const std::string waits = Submit(Job("waits", 2, 20));
-  WaitForStep(runs, 100);
-  WaitForStep(other, 100);
+  WaitForStep(runs, 30);
+  WaitForStep(other, 30);
   const int64_t revision = Get(waits).revision();
   KillWeftd();
   EXPECT_EQ(Get(waits).phase(), "QUEUED");
@@ -295,9 +295,9 @@ std::string AnotherBuildOf(const std::string& weftd, const std::string& version,
 
 TEST_F(ServiceBed, IsUpgradedUnderRunningJobsAndDowngradedAgain) {
   StartHost(2);
-  const std::string runs = Submit(Job("runs", 2, 2000));
+  const std::string runs = Submit(Job("runs", 2, 400));
   const std::string waits = Submit(Job("waits", 2, 20));
-  WaitForStep(runs, 100);
+  WaitForStep(runs, 50);
   const std::string older = WeftdVersion(), older_path = WeftdPath();
   UseWeftd(AnotherBuildOf(older_path, older, folder()));
   for (const std::string& next : {WeftdPath(), older_path}) {
@@ -306,12 +306,12 @@ TEST_F(ServiceBed, IsUpgradedUnderRunningJobsAndDowngradedAgain) {
     StartWeftd();
     EXPECT_EQ(WeftdVersion() == older, next == older_path);
     const v1::Job job = WaitForPhase(runs, "RUNNING");
-    WaitForStep(runs, job.step() + 100);
+    WaitForStep(runs, job.step() + 50);
     EXPECT_EQ(Get(waits).phase(), "QUEUED");
   }
   EXPECT_EQ(WaitForPhase(runs, "COMPLETED", 300).generation(), 1) << "its ranks were not adopted";
   EXPECT_EQ(WaitForPhase(waits, "COMPLETED").step(), 20);
-  EXPECT_EQ(Curve("runs"), UndisturbedCurve(2, 2000));
+  EXPECT_EQ(Curve("runs"), UndisturbedCurve(2, 400));
 }
 
 TEST_F(ServiceBed, KeepsTheAnswerOfARequestAndChangesNothingTwice) {

@@ -18,9 +18,9 @@ constexpr char kShortLease[] =
     "fault_tolerance: {heartbeat_timeout_seconds: 4, steady_seconds: 1, max_restarts: 10, "
     "preflight: false}\n";
 
-// Steps enough for a job that something is done to: they take some milliseconds each.
+// Steps enough for a job that something is done to: they take four seconds at least.
 SlurmJobWords Long() {
-  return {.more = kShortLease, .steps = 400};
+  return {.more = kShortLease, .steps = 200};
 }
 
 TEST_F(SlurmRun, ResumesWhenItIsRequeued) {
@@ -62,7 +62,6 @@ TEST_F(SlurmRun, IsPreemptedAndResumesOnFewerNodes) {
   SlurmJobWords words = Long();
   words.parallelism = "dp: auto, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
   words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm, partition: low";
-  words.steps = 400;
   SlurmJobWords local = words;
   local.parallelism = "dp: 3, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
   const std::map<int64_t, std::string> alone = LocalCurve(local);

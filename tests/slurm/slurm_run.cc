@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tests/end_to_end/lacking.h"
+#include "tests/end_to_end/tiny_model.h"
 
 namespace weft {
 namespace {
@@ -38,11 +39,8 @@ std::string SlurmRun::WriteJob(const SlurmJobWords& words) {
   const std::string path = bed_->shared() + "/" + words.name + ".yaml";
   std::ofstream(path)
       << "job: {name: " << words.name << ", output_dir: " << bed_->shared() << "}\n"
-      << "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, "
-         "n_head: 4}\n"
-      << "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n"
-      << "training: {seq_len: 64, global_batch_size: 12, micro_batch_size: 2, steps: "
-      << words.steps << ", seed: 42}\n"
+      << kTinyModel << "training: {seq_len: " << kTinySeqLen
+      << ", global_batch_size: 12, micro_batch_size: 2, steps: " << words.steps << ", seed: 42}\n"
       << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
       << "parallelism: {" << words.parallelism << "}\n"
       << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
@@ -129,7 +127,8 @@ std::map<int64_t, std::string> SlurmRun::LocalCurve(SlurmJobWords words) {
   words.name = "local";
   words.cluster = "slots: 6";
   const std::unique_ptr<Child> run =
-      bed_->hosts().Start(SlurmBed::kHead, {kWeft, "run", WriteJob(words)});
+      bed_->hosts().Start(SlurmBed::kHead, {kWeft, "run", WriteJob(words)},
+                          {{kPauseVariable, kNoPace}});
   const std::optional<Ended> ended = run->Wait(90 + 0.1 * static_cast<double>(words.steps));
   EXPECT_TRUE(ended && ended->exit_code == 0) << run->Stdout() << run->Stderr();
   curve = Curve("local");
