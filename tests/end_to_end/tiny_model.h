@@ -7,9 +7,11 @@
 
 namespace weft {
 
-// Blocks of a job file. Sequences are of up to 64 tokens.
+// Blocks of a job file. With a batch of 24 sequences three replicas are planned where there is room
+// for them; with one of 12 they are too little to share.
 inline constexpr char kTinyModel[] =
-    "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 32, n_layer: 4, n_head: 4}\n"
+    "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 32, n_layer: 4, n_head: "
+    "4}\n"
     "data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}\n";
 inline constexpr int kTinySeqLen = 32;
 

@@ -57,14 +57,14 @@ void HostsRun::TearDownTestSuite() {
 std::string HostsRun::WriteJob(const std::string& parallelism, const std::string& cluster,
                                const std::string& more, int64_t steps) {
   const std::string path = bed_->shared() + "/job.yaml";
-  std::ofstream(path)
-      << "job: {name: tiny, output_dir: " << bed_->shared() << "}\n"
-      << kTinyModel << "training: {seq_len: " << kTinySeqLen
-      << ", global_batch_size: 12, micro_batch_size: 2, steps: " << steps << ", seed: 42}\n"
-      << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
-      << "parallelism: {" << parallelism << "}\n"
-      << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
-      << more << "cluster: {profile: cpu, " << cluster << "}\n";
+  std::ofstream(path) << "job: {name: tiny, output_dir: " << bed_->shared() << "}\n"
+                      << kTinyModel << "training: {seq_len: " << kTinySeqLen
+                      << ", global_batch_size: 24, micro_batch_size: 2, steps: " << steps
+                      << ", seed: 42}\n"
+                      << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
+                      << "parallelism: {" << parallelism << "}\n"
+                      << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
+                      << more << "cluster: {profile: cpu, " << cluster << "}\n";
   return path;
 }
 

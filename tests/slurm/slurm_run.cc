@@ -37,15 +37,15 @@ std::string SlurmRun::folder(const std::string& name) const {
 
 std::string SlurmRun::WriteJob(const SlurmJobWords& words) {
   const std::string path = bed_->shared() + "/" + words.name + ".yaml";
-  std::ofstream(path)
-      << "job: {name: " << words.name << ", output_dir: " << bed_->shared() << "}\n"
-      << kTinyModel << "training: {seq_len: " << kTinySeqLen
-      << ", global_batch_size: 12, micro_batch_size: 2, steps: " << words.steps << ", seed: 42}\n"
-      << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
-      << "parallelism: {" << words.parallelism << "}\n"
-      << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
-      << words.more << "cluster: {profile: cpu, network: " << HostBed::kNetwork << ", "
-      << words.cluster << "}\n";
+  std::ofstream(path) << "job: {name: " << words.name << ", output_dir: " << bed_->shared() << "}\n"
+                      << kTinyModel << "training: {seq_len: " << kTinySeqLen
+                      << ", global_batch_size: 24, micro_batch_size: 2, steps: " << words.steps
+                      << ", seed: 42}\n"
+                      << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
+                      << "parallelism: {" << words.parallelism << "}\n"
+                      << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
+                      << words.more << "cluster: {profile: cpu, network: " << HostBed::kNetwork
+                      << ", " << words.cluster << "}\n";
   return path;
 }
 
@@ -126,9 +126,8 @@ std::map<int64_t, std::string> SlurmRun::LocalCurve(SlurmJobWords words) {
   if (static_cast<int64_t>(curve.size()) == words.steps) return curve;
   words.name = "local";
   words.cluster = "slots: 6";
-  const std::unique_ptr<Child> run =
-      bed_->hosts().Start(SlurmBed::kHead, {kWeft, "run", WriteJob(words)},
-                          {{kPauseVariable, kNoPace}});
+  const std::unique_ptr<Child> run = bed_->hosts().Start(
+      SlurmBed::kHead, {kWeft, "run", WriteJob(words)}, {{kPauseVariable, kNoPace}});
   const std::optional<Ended> ended = run->Wait(90 + 0.1 * static_cast<double>(words.steps));
   EXPECT_TRUE(ended && ended->exit_code == 0) << run->Stdout() << run->Stderr();
   curve = Curve("local");
