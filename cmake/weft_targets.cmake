@@ -213,11 +213,6 @@ function(weft_test_binary name)
   if(WEFT_LLD)
     target_link_options(${name} PRIVATE -fuse-ld=lld)
   endif()
-  # These folders do not use tests/places.h yet, so their objects are of this checkout alone.
-  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/(chaos|end_to_end|hangs|hosts|parity|service|slurm)$")
-    target_compile_definitions(${name} PRIVATE
-      WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  endif()
 endfunction()
 
 # weft_kernel_tests(NAME filter properties): the tests of the filter once more under each other set of

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// What a variable's text begins with, NAME:NUMBER; the text stays in its own memory.
+// A variable's text begins with NAME:NUMBER, and stays in its own memory.
 struct Asked {
   const char* name = nullptr;  // null: nothing
   size_t name_length = 0;

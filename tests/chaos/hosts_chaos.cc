@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/verify.h"
 #include "tests/end_to_end/lacking.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -45,7 +46,7 @@ void HostsChaos::TearDown() {
 void HostsChaos::StartChaos(const std::string& job, const std::vector<std::string>& variables) {
   std::vector<std::string> command = {"/usr/bin/env"};
   command.insert(command.end(), variables.begin(), variables.end());
-  const std::vector<std::string> weft = {WEFT_BINARY_DIR "/bin/weft", "run", job, "--hosts",
+  const std::vector<std::string> weft = {BinaryPath("/bin/weft"), "run", job, "--hosts",
                                          kThreeHosts};
   command.insert(command.end(), weft.begin(), weft.end());
   run_ = bed_->Start(1, command);
@@ -128,7 +129,7 @@ std::string HostsChaos::WrongAfter(const Expected& expected, int64_t generation,
 }
 
 std::string HostsChaos::WrongEnd() {
-  const auto stopped = bed_->Run(1, WEFT_BINARY_DIR "/bin/weft stop " + folder());
+  const auto stopped = bed_->Run(1, BinaryPath("/bin/weft") + " stop " + folder());
   if (stopped.exit_code != 0) return "it cannot be stopped: " + stopped.err;
   const std::optional<Ended> ended = run_->Wait(240);
   if (!ended || ended->exit_code != 0) return "it does not end well:\n" + Words();

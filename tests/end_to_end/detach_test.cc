@@ -9,6 +9,7 @@
 
 #include "tests/end_to_end/lacking.h"
 #include "tests/end_to_end/tiny_run.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -108,12 +109,11 @@ TEST(Detached, RunAnswersProgramsOfOthers) {
   ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 120).exit_code, 0);
   run.WaitForStep(12);
   const std::string generated = run.run_folder() + "/python";
-  const std::string protoc =
-      "mkdir " + generated +
-      " && cd " WEFT_SOURCE_DIR " && timeout 60 protoc -I proto --python_out=" + generated +
-      " --grpc_python_out=" + generated +
-      " --plugin=protoc-gen-grpc_python=/usr/bin/grpc_python_plugin"
-      " proto/weft/v1/control.proto";
+  const std::string protoc = "mkdir " + generated + " && cd " + SourcePath() +
+                             " && timeout 60 protoc -I proto --python_out=" + generated +
+                             " --grpc_python_out=" + generated +
+                             " --plugin=protoc-gen-grpc_python=/usr/bin/grpc_python_plugin"
+                             " proto/weft/v1/control.proto";
   ASSERT_EQ(std::system(protoc.c_str()), 0);
   const std::string program =
       "import sys, grpc\n"

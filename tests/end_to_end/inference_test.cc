@@ -39,10 +39,10 @@ TEST(Inference, GoesOnWithATextThatTheModelHasLearned) {
   TinyRun run;
   const std::string folder = std::filesystem::path(run.job_path()).parent_path();
   std::ofstream(folder + "/cloth.txt") << Repeated(kLine, 300);
-  const TinyRun::Outcome trained =
-      run.RunToEnd({"--set", "data.train=[{path: cloth.txt}]", "--set", "data.split=0.1", "--set",
-                    "validation.interval=60", "--set", "validation.steps=1", "--set",
-                    "optimizer.lr=4.0e-3", "--set", "training.steps=120"});
+  const TinyRun::Outcome trained = run.RunToEnd(
+      {"--set", "data.train=[{path: cloth.txt}]", "--set", "data.split=0.1", "--set",
+       "validation.interval=60", "--set", "validation.steps=1", "--set", "optimizer.lr=4.0e-3",
+       "--set", "training.steps=120", "--set", "training.seq_len=64"});  // as long as the text
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   ASSERT_LT(run.Metrics().back().loss, 0.1) << "the test would prove little";
 
@@ -77,7 +77,7 @@ TEST(Inference, EvaluatesToTheLossOfARunOfOneWorker) {
   const TinyRun::Outcome trained = run.RunToEnd(
       {"--set", "cluster.slots=1", "--set", "parallelism.dp=1", "--set", "parallelism.pp=1",
        "--set", "data.split=0.2", "--set", "validation.interval=3", "--set", "validation.steps=3",
-       "--set", "training.steps=3", "--set", "training.micro_batch_size=2"});
+       "--set", "training.steps=3", "--set", "training.seq_len=64"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   const auto eval = run.Weft({"eval", run.run_folder(), "--json", "--threads", "1"});
   const TinyRun::Outcome evaluated = TinyRun::Finish(*eval, 240);

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "tests/end_to_end/tiny_run.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -26,14 +27,14 @@ double MeanOfLast(const std::vector<StepMetrics>& metrics, size_t count) {
 }
 
 TEST(Quickstart, ReachesTheLossThatTheReadmePromises) {
-  const std::string corpus = WEFT_BINARY_DIR "/corpus/kjv.txt";
+  const std::string corpus = BinaryPath("/corpus/kjv.txt");
   const std::string prepare =
-      "bash '" WEFT_SOURCE_DIR "/deploy/prepare_corpus.sh' '" + corpus + "'";
+      "bash '" + SourcePath("/deploy/prepare_corpus.sh") + "' '" + corpus + "'";
   ASSERT_EQ(std::system(prepare.c_str()), 0);
   TinyRun run;
   const std::string folder = std::filesystem::path(run.run_folder()).parent_path();
   const std::unique_ptr<Child> weft = run.Weft(
-      {"run", WEFT_SOURCE_DIR "/configs/jobs/quickstart.yaml", "--set", "job.name=tiny", "--set",
+      {"run", SourcePath("/configs/jobs/quickstart.yaml"), "--set", "job.name=tiny", "--set",
        "job.output_dir=" + folder, "--set", "data.train=[{path: " + corpus + "}]"});
   const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 600);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "launcher/run/run_folder.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -21,7 +22,7 @@ constexpr char kJob[] = R"(# A tiny GPT-2 on bytes of the GNU GPL.
 job: {name: tiny, output_dir: .}
 model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, n_head: 4}
 data: {format: bytes, train: [{path: /usr/share/common-licenses/GPL-3}]}
-training: {seq_len: 64, global_batch_size: 16, steps: 60, seed: 42}
+training: {seq_len: 32, global_batch_size: 16, micro_batch_size: 2, steps: 60, seed: 42}
 optimizer: {name: adamw, lr: 1.0e-3}
 lr_scheduler: {type: constant}
 parallelism: {dp: 2, pp: 2, tp: 1}
@@ -66,7 +67,7 @@ TinyRun::~TinyRun() {
 }
 
 std::unique_ptr<Child> TinyRun::Weft(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {WEFT_BINARY_DIR "/bin/weft"};
+  std::vector<std::string> command = {BinaryPath("/bin/weft")};
   command.insert(command.end(), arguments.begin(), arguments.end());
   const std::string output = folder_ + "/start-" + std::to_string(++started_);
   return std::make_unique<Child>(

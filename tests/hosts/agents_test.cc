@@ -16,6 +16,7 @@
 #include "tests/end_to_end/lacking.h"
 #include "tests/hosts/host_bed.h"
 #include "tests/hosts/kept_bed.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -46,7 +47,7 @@ class Hosts : public ::testing::Test {
 
   // weftd on host 1, and an authority in its own /tmp.
   void StartWeftd() {
-    const std::string weftd = std::string(kBin) + "/weftd";
+    const std::string weftd = BinaryPath("/bin/weftd");
     const auto made =
         bed_->Run(1, weftd + " authority /dev/shm/ca && " + weftd +
                          " issue server --authority /dev/shm/ca --out /dev/shm/s.pem");
@@ -69,14 +70,14 @@ class Hosts : public ::testing::Test {
   // These options start the agent of host 2 from host 1.
   RemoteAgentOptions Agent() {
     const auto issued = bed_->Run(
-        1, std::string(kBin) + "/weftd issue agent h2 --authority " + "/dev/shm/ca --out -");
+        1, BinaryPath("/bin/weftd") + " issue agent h2 --authority " + "/dev/shm/ca --out -");
     std::string port = ReadText(port_file_);
     port.erase(port.find('\n'));
     const std::string token = NewToken();
     EXPECT_EQ(WriteToken(bed_->shared(), token), absl::OkStatus());
     return {.host = {.name = "h2"},
             .starter = SshStarter(bed_->ssh_options()),
-            .program = std::string(kBin) + "/weft",
+            .program = BinaryPath("/bin/weft"),
             .coordinator = HostBed::Address(1) + ":" + port,
             .run_id = "bed",
             .hand_over = {.bundle = issued.out,
@@ -251,7 +252,7 @@ std::string WriteJob(const HostBed& bed, const std::string& output_dir) {
 
 // /tmp is there on both hosts, and is not the same folder.
 TEST_F(Hosts, AreHeldAgainstTheRunFolderBeforeARunBegins) {
-  const std::string run = std::string(kBin) + "/weft run " + WriteJob(*bed_, "/tmp/runs") +
+  const std::string run = BinaryPath("/bin/weft") + " run " + WriteJob(*bed_, "/tmp/runs") +
                           " --hosts h2 --set fault_tolerance.preflight=";
   const auto failed = bed_->Run(1, run + "true; echo exit $?");
   EXPECT_THAT(failed.out, HasSubstr("exit 1")) << failed.err;
@@ -270,14 +271,14 @@ TEST_F(Hosts, AreGivenAnAgentByARun) {
   const std::string folder = bed_->shared() + "/tiny";
   const std::string job = WriteJob(*bed_, bed_->shared());
   const std::unique_ptr<Child> run =
-      bed_->Start(1, {std::string(kBin) + "/weft", "run", job, "--hosts", "h2"});
+      bed_->Start(1, {BinaryPath("/bin/weft"), "run", job, "--hosts", "h2"});
   EXPECT_TRUE(Eventually(120,
                          [&] {
                            return ReadText(folder + "/logs/weftd.log").find("agent on h2") !=
                                   std::string::npos;
                          }))
       << run->Stdout() << run->Stderr();
-  const auto stopped = bed_->Run(1, std::string(kBin) + "/weft stop --now " + folder);
+  const auto stopped = bed_->Run(1, BinaryPath("/bin/weft") + " stop --now " + folder);
   EXPECT_TRUE(run->Wait(120).has_value()) << stopped.err;
 }
 

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "tests/end_to_end/tiny_model.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -163,7 +164,7 @@ void HostBed::StartHost(int host) {
 
 std::string HostBed::BindClone(const std::string& tmp) const {
   std::string words;
-  for (const std::string folder : {WEFT_SOURCE_DIR, WEFT_BINARY_DIR}) {
+  for (const std::string& folder : {SourcePath(), BinaryPath()}) {
     if (folder.rfind("/tmp/", 0) != 0) continue;
     const std::string place = tmp + folder.substr(sizeof("/tmp") - 1);
     words += " && mkdir -p '" + place + "' && mount --bind '" + folder + "' '" + place + "'";

@@ -15,9 +15,6 @@
 
 namespace weft {
 
-// Where the binaries under test are.
-inline constexpr char kBin[] = WEFT_BINARY_DIR "/bin";
-
 class HostBed {
  public:
   // Why there can be no bed here; empty: there can. Root and the programs are needed.
@@ -71,6 +68,8 @@ class HostBed {
   // The bed as it stands is what Reset comes back to. Its constructor says so; who adds something
   // that is to stay says so again.
   void Remember();
+  // Reset leaves this name in the shared folder, too.
+  void Keep(const std::string& name) { shared_.insert(name); }
   // Restores links, /etc/hosts and the shared folder. Returns what else is new on a host, for which
   // the bed has to be thrown away: a mount, a route, a file in /tmp, /run or /dev/shm. Empty:
   // nothing. REQUIRES: ExpectNothingLeft.

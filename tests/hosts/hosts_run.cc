@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "tests/end_to_end/lacking.h"
 #include "tests/end_to_end/tiny_model.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -80,7 +81,7 @@ std::string HostsRun::ShortTimes() {
 
 void HostsRun::Start(const std::string& job, const std::vector<std::string>& options,
                      const std::map<std::string, std::string>& env) {
-  std::vector<std::string> command = {std::string(kBin) + "/weft", "run", job};
+  std::vector<std::string> command = {BinaryPath("/bin/weft"), "run", job};
   command.insert(command.end(), options.begin(), options.end());
   started_s_ = NowSeconds();
   run_ = bed_->Start(1, command, env);
@@ -173,7 +174,7 @@ void HostsRun::ExpectEnd(int code) {
 }
 
 void HostsRun::StopAndExpectEnd() {
-  const auto stopped = bed_->Run(1, std::string(kBin) + "/weft stop " + folder());
+  const auto stopped = bed_->Run(1, BinaryPath("/bin/weft") + " stop " + folder());
   EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
   ExpectEnd();
 }

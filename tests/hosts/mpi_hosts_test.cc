@@ -23,6 +23,7 @@
 #include "tests/hosts/fake_coordinator.h"
 #include "tests/hosts/three_hosts.h"
 #include "tests/launcher/job_file_for_test.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -70,7 +71,7 @@ class MpiHosts : public testing::Test {
     programs_ = bed_->shared() + "/bin";
     std::filesystem::create_directory(programs_);
     for (const char* program : {"weft", "weft-shim"}) {
-      std::filesystem::copy_file(absl::StrCat(WEFT_BINARY_DIR "/bin/", program),
+      std::filesystem::copy_file(BinaryPath(absl::StrCat("/bin/", program)),
                                  absl::StrCat(programs_, "/", program));
     }
     std::filesystem::copy_file(WEFT_SMALL_WORKER, programs_ + "/weft-worker");

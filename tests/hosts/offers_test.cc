@@ -87,7 +87,9 @@ TEST_F(Offers, OfHostsThatAreInNoDomainAreRefused) {
 // Nobody says how many slots there are: each agent offers a slot a core.
 TEST_F(Offers, OfSlotsThatNobodyNamesAreTheHostsCores) {
   const std::string cores = bed_->Run(1, "nproc").out;
-  Start(WriteJob("tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20), {"--hosts", "h1,h2,h3"});
+  // A model that is worth sharing among all of them.
+  Start(WriteJob("tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20),
+        {"--hosts", "h1,h2,h3", "--set", "model.n_embd=64", "--set", "training.seq_len=64"});
   ExpectEnd();
   EXPECT_THAT(run_->Stdout(), HasSubstr("slots: as many as the agents offer"));
   EXPECT_THAT(WeftdLog(), HasSubstr(absl::StrCat("h3: rank")));

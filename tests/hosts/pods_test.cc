@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "tests/hosts/hosts_run.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -34,10 +35,10 @@ class PodsRun : public HostsRun {
         kFixed,
         absl::StrCat("slots: 2, nodes: 3, scheduler: kubernetes, image: weft, volume: data, "
                      "volume_path: ",
-                     bed_->shared(), ", remote_path: " WEFT_BINARY_DIR "/bin"),
+                     bed_->shared(), ", remote_path: ", BinaryPath("/bin")),
         more, steps);
     const HostBed::Answer answer =
-        bed_->Run(1, absl::StrCat("PATH=", bin, ":$PATH " WEFT_BINARY_DIR "/bin/weft submit ", job,
+        bed_->Run(1, absl::StrCat("PATH=", bin, ":$PATH ", BinaryPath("/bin/weft"), " submit ", job,
                                   " --set 'data.train=[{path: ", bed_->shared(), "/text}]'"));
     ASSERT_EQ(answer.exit_code, 0) << answer.err;
     EXPECT_THAT(answer.out, HasSubstr("kubernetes job tiny: 3 pods, dp=3 tp=1 pp=2"));

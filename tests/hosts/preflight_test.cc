@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/end_to_end/lacking.h"
+#include "tests/hosts/equal_rates.h"
 #include "tests/hosts/host_bed.h"
 #include "tests/hosts/kept_bed.h"
 
@@ -40,6 +41,7 @@ class Preflight : public ::testing::Test {
   }
   static void TearDownTestSuite() { Bed::OfProcess().TakeDown(); }
 
+  std::string Weft() { return ProgramsOfEqualRates(bed_) + "/weft"; }
   std::string folder() const { return bed_->shared() + "/tiny"; }
   std::string data() const { return bed_->shared() + "/text.txt"; }
 
@@ -65,7 +67,7 @@ class Preflight : public ::testing::Test {
   }
   // Runs it to its end; returns what it has said.
   std::string Run(const std::string& job, const std::string& hosts, int code = 0) {
-    std::vector<std::string> command = {std::string(kBin) + "/weft", "run", job};
+    std::vector<std::string> command = {Weft(), "run", job};
     if (!hosts.empty()) command.insert(command.end(), {"--hosts", hosts});
     run_ = bed_->Start(1, command);
     const std::optional<Ended> ended = run_->Wait(240);
@@ -122,9 +124,10 @@ class Preflight : public ::testing::Test {
 
   // weft doctor on host 1; every line of the table has to fit.
   std::string Doctor(const std::string& hosts, int code, const std::string& more = "") {
-    std::vector<std::string> command = {
-        std::string(kBin) + "/weft", "doctor",    "--hosts",         hosts,      "--ssh-options",
-        bed_->ssh_options(),         "--network", HostBed::kNetwork, "--folder", bed_->shared()};
+    std::vector<std::string> command = {Weft(),        "doctor",          "--hosts",
+                                        hosts,         "--ssh-options",   bed_->ssh_options(),
+                                        "--network",   HostBed::kNetwork, "--folder",
+                                        bed_->shared()};
     if (!more.empty()) command.push_back(more);
     run_ = bed_->Start(1, command);
     const std::optional<Ended> ended = run_->Wait(240);
@@ -185,11 +188,11 @@ TEST_F(Preflight, FindsAPairThatDoesNotReachEachOther) {
 // A lost host is replaced in the same layout, so every loss is that of a run in which nothing
 // happened.
 TEST_F(Preflight, ASpareTakesTheLostHostsPlace) {
-  steps_ = 200;  // h3 has read the data before they are over
+  steps_ = 100;  // h3 has read the data before they are over
   const std::map<int64_t, std::string> alone = CurveOfTwo();
   const std::string job = WriteJob("dp: 2, ", OnHosts("2, spares: 1"),
                                    "fault_tolerance: {heartbeat_timeout_seconds: 4}\n");
-  run_ = bed_->Start(1, {std::string(kBin) + "/weft", "run", job, "--hosts", "h1:2,h2:2,h3:2"});
+  run_ = bed_->Start(1, {Weft(), "run", job, "--hosts", "h1:2,h2:2,h3:2"});
   ASSERT_TRUE(Eventually(60, [&] { return Curve().size() >= 13; })) << run_->Stdout();
   EXPECT_TRUE(Eventually(60, [&] {
     return ReadText(folder() + "/logs/agent-h3.log").find("standing by: read ") !=

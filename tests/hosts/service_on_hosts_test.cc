@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/hosts/hosts_run.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -24,7 +25,7 @@ class ServiceOnHosts : public HostsRun {
   void SetUp() override {
     HostsRun::SetUp();
     if (bed_ == nullptr) return;
-    const std::string weftd = absl::StrCat(kBin, "/weftd");
+    const std::string weftd = BinaryPath("/bin/weftd");
     std::string make = absl::StrCat(weftd, " authority ", ca(), " && ", Issue("server", "h1"));
     for (int host = 1; host <= 3; ++host) {
       absl::StrAppend(&make, " && ", Issue("agent", HostBed::Name(host)));
@@ -64,18 +65,18 @@ class ServiceOnHosts : public HostsRun {
   }
   std::string Issue(const std::string& role, const std::string& name) const {
     const std::string out = role == "server" ? "server" : name;
-    return absl::StrCat(kBin, "/weftd issue ", role, " --authority ", ca(), " --out ", Bundle(out),
-                        " ", name);
+    return absl::StrCat(BinaryPath("/bin/weftd"), " issue ", role, " --authority ", ca(), " --out ",
+                        Bundle(out), " ", name);
   }
 
   void StartWeftd() {
-    weftd_ = bed_->Start(1, {absl::StrCat(kBin, "/weftd"), "--socket=/dev/shm/weftd.sock",
+    weftd_ = bed_->Start(1, {BinaryPath("/bin/weftd"), "--socket=/dev/shm/weftd.sock",
                              "--state=" + bed_->shared() + "/state", "--listen=0.0.0.0:7070",
                              "--tls=" + Bundle("server"), "--revoked=" + ca() + "/revoked"});
   }
   void StartAgent(int host) {
     agents_[host] =
-        bed_->Start(host, {absl::StrCat(kBin, "/weft"), "agent", "--standing",
+        bed_->Start(host, {BinaryPath("/bin/weft"), "agent", "--standing",
                            absl::StrCat("--coordinator=", kCoordinator),
                            "--tls=" + Bundle(HostBed::Name(host)), "--name=" + HostBed::Name(host),
                            "--slots=2", "--allow=ann", "--allow=bob", "--allow=eve"});
@@ -88,8 +89,8 @@ class ServiceOnHosts : public HostsRun {
 
   // A verb of `weft`, as a person of that name on that host says it.
   HostBed::Answer Weft(const std::string& person, int host, const std::string& words) {
-    return bed_->Run(host, absl::StrCat(kBin, "/weft ", words, " --coordinator ", kCoordinator,
-                                        " --tls ", Bundle(person)));
+    return bed_->Run(host, absl::StrCat(BinaryPath("/bin/weft"), " ", words, " --coordinator ",
+                                        kCoordinator, " --tls ", Bundle(person)));
   }
   std::string Submit(const std::string& person, int host, const std::string& job,
                      const std::string& folder) {

@@ -10,18 +10,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/hosts/hosts_run.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kTask[] = WEFT_SOURCE_DIR "/deploy/skypilot/weft.yaml";
+std::string TaskFile() {
+  return SourcePath("/deploy/skypilot/weft.yaml");
+}
 
 // The keys are those of SkyPilot 0.14.1, sky/utils/schemas.py: get_task_schema and
 // _get_single_resources_schema. tests/hosts/validate_skypilot.py has SkyPilot itself look.
 TEST(SkyTask, HasKeysOfSkyPilotsAlone) {
-  const YAML::Node task = YAML::LoadFile(kTask);
+  const YAML::Node task = YAML::LoadFile(TaskFile());
   const std::set<std::string> known = {
       "name",        "workdir", "event_callback", "num_nodes",       "resources",
       "file_mounts", "service", "pool",           "setup",           "run",
@@ -52,8 +55,8 @@ class SkyRun : public HostsRun {
     HostsRun::SetUp();
     if (bed_ == nullptr) return;
     std::filesystem::create_directories(bed_->shared() + "/weft");
-    std::filesystem::create_directory_symlink(kBin, bed_->shared() + "/weft/bin");
-    script_ = YAML::LoadFile(kTask)["run"].as<std::string>();
+    std::filesystem::create_directory_symlink(BinaryPath("/bin"), bed_->shared() + "/weft/bin");
+    script_ = YAML::LoadFile(TaskFile())["run"].as<std::string>();
   }
 
   void WriteTasksJob() {

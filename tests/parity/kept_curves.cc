@@ -24,15 +24,22 @@
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
 #include "tests/parity/training.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kProgram[] = WEFT_BINARY_DIR "/bin/weft_parity_rank";
-constexpr char kBackend[] = WEFT_BINARY_DIR "/bin/libweft_cpu.so";
-constexpr char kFolder[] = WEFT_BINARY_DIR "/curves";
+std::string Program() {
+  return BinaryPath("/bin/weft_parity_rank");
+}
+std::string Backend() {
+  return BinaryPath("/bin/libweft_cpu.so");
+}
+std::string Folder() {
+  return BinaryPath("/curves");
+}
 // Builds whose curves stay: this one's under each set of OpenBLAS's kernels, and the one before.
 constexpr size_t kIdentitiesKept = 8;
 constexpr std::chrono::seconds kLongestTraining{170};
@@ -45,7 +52,7 @@ std::string ReadFile(const std::string& path) {
 
 // Paths, sizes and times of the libraries that the programs load: these are installed files.
 std::string Libraries() {
-  const std::string command = absl::StrCat("ldd ", kProgram, " ", kBackend);
+  const std::string command = absl::StrCat("ldd ", Program(), " ", Backend());
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return "";
   std::string text;
@@ -82,7 +89,7 @@ std::string Identity() {
   static const auto* const identity = [] {
     const char* const kernels = std::getenv("OPENBLAS_CORETYPE");
     return new std::string(HashBytes(absl::StrCat(
-        HashFile(kProgram).value_or("no program"), HashFile(kBackend).value_or("no backend"),
+        HashFile(Program()).value_or("no program"), HashFile(Backend()).value_or("no backend"),
         Libraries(), Processor(), kernels == nullptr ? "" : kernels)));
   }();
   return *identity;
@@ -92,7 +99,7 @@ std::string Identity() {
 void ForgetOldIdentities() {
   std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> folders;
   std::error_code error;  // somebody else removes them, too
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(Folder(), error)) {
     folders.emplace_back(entry.last_write_time(error), entry.path());
   }
   std::sort(folders.rbegin(), folders.rend());
@@ -106,7 +113,7 @@ std::string PathOf(const ParityJob& parity) {
   for (const DataSource& source : parity.job.data.train) {
     absl::StrAppend(&decides, HashFile(source.path).value_or("no data"));
   }
-  const std::string folder = absl::StrCat(kFolder, "/", Identity());
+  const std::string folder = absl::StrCat(Folder(), "/", Identity());
   std::error_code error;
   if (std::filesystem::create_directories(folder, error)) ForgetOldIdentities();
   return absl::StrCat(folder, "/", HashBytes(decides));

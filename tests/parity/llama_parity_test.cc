@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/parity/expectations.h"
 #include "tests/parity/training.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -45,8 +46,9 @@ std::vector<WitnessCase> LlamaCases() {
 TEST(LlamaWitness, PassesItsOwnExamination) {
   const absl::Status numpy = HasNumpy();
   if (!numpy.ok()) GTEST_SKIP() << numpy;
-  EXPECT_EQ(std::system("timeout 160 /usr/bin/python3 -B " WEFT_SOURCE_DIR
-                        "/tests/reference/llama_reference.py --check"),
+  EXPECT_EQ(std::system(("timeout 160 /usr/bin/python3 -B " +
+                         SourcePath("/tests/reference/llama_reference.py") + " --check")
+                            .c_str()),
             0);
 }
 
@@ -57,8 +59,7 @@ TEST(LlamaWitness, AgreesWithOurTenStepsAndEveryFirstGradient) {
 }
 
 TEST(LlamaWitness, SaysWhatItSaidBefore) {
-  ExpectWhatNumpySaidBefore(TenStepsOfLlama(),
-                            WEFT_SOURCE_DIR "/tests/reference/llama_losses.json");
+  ExpectWhatNumpySaidBefore(TenStepsOfLlama(), SourcePath("/tests/reference/llama_losses.json"));
 }
 
 // ---- the comparison bites

@@ -22,6 +22,7 @@
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
 #include "plan/shards/shard.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -124,11 +125,11 @@ absl::Status ReadGradients(const TemporaryFolder& folder, const ParityJob& parit
 
 // Returns what a shell is told to train the job of `folder`.
 std::string CommandOf(const ParityJob& parity, const std::string& folder) {
-  const std::string program = absl::StrCat(WEFT_BINARY_DIR, "/bin/weft_parity_rank ", folder);
+  const std::string program = absl::StrCat(BinaryPath("/bin/weft_parity_rank"), " ", folder);
   if (parity.ranks == Ranks::kThreads) return program;
   const std::string preload =
       parity.counts_allocations
-          ? absl::StrCat(" -x LD_PRELOAD=", WEFT_BINARY_DIR, "/bin/libweft_allocations.so")
+          ? absl::StrCat(" -x LD_PRELOAD=", BinaryPath("/bin/libweft_allocations.so"))
           : "";
   return absl::StrCat(
       "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
@@ -159,7 +160,7 @@ absl::StatusOr<Curve> TrainInNumpy(const JobSpec& job) {
   const TemporaryFolder folder;
   folder.Write("job.json", ParityJobText({.job = job, .layout = {}}));
   const std::string command =
-      absl::StrCat(kPython, " -B ", WEFT_SOURCE_DIR, "/tests/reference/", WordOf(job.model.family),
+      absl::StrCat(kPython, " -B ", SourcePath("/tests/reference/"), WordOf(job.model.family),
                    "_reference.py ", folder.path(), "/job.json ", folder.path(), "/witness");
   RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/160));
   const Json json = Json::parse(folder.Read("witness.json"), nullptr, false);

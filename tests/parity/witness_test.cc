@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/parity/expectations.h"
 #include "tests/parity/training.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -57,8 +58,9 @@ std::vector<WitnessCase> Cases() {
 TEST(Witness, PassesItsOwnExamination) {
   const absl::Status numpy = HasNumpy();
   if (!numpy.ok()) GTEST_SKIP() << numpy;
-  EXPECT_EQ(std::system("timeout 160 /usr/bin/python3 " WEFT_SOURCE_DIR
-                        "/tests/reference/gpt2_reference.py --check"),
+  EXPECT_EQ(std::system(("timeout 160 /usr/bin/python3 " +
+                         SourcePath("/tests/reference/gpt2_reference.py") + " --check")
+                            .c_str()),
             0);
 }
 
@@ -69,7 +71,7 @@ TEST(Witness, AgreesWithOurTenStepsAndEveryFirstGradient) {
 }
 
 TEST(Witness, SaysWhatItSaidBefore) {
-  ExpectWhatNumpySaidBefore(TenSteps(), WEFT_SOURCE_DIR "/tests/reference/losses.json");
+  ExpectWhatNumpySaidBefore(TenSteps(), SourcePath("/tests/reference/losses.json"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/places.h"
 #include "tests/service/service_bed.h"
 
 namespace weft {
@@ -15,7 +16,7 @@ using Json = nlohmann::json;
 class ServiceCommandLine : public ServiceBed {
  protected:
   std::unique_ptr<Child> Start(std::vector<std::string> words) {
-    words.insert(words.begin(), WEFT_BINARY_DIR "/bin/weft");
+    words.insert(words.begin(), BinaryPath("/bin/weft"));
     const std::string output = folder() + "/weft-" + std::to_string(++commands_);
     return std::make_unique<Child>(
         std::move(words),

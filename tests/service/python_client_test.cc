@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/end_to_end/lacking.h"
+#include "tests/places.h"
 #include "tests/service/service_bed.h"
 
 namespace weft {
@@ -14,7 +15,6 @@ using ::testing::HasSubstr;
 
 constexpr char kPython[] = "/usr/bin/python3";  // Debian's, which has Debian's grpcio
 constexpr char kPlugin[] = "/usr/bin/grpc_python_plugin";
-constexpr char kExamples[] = WEFT_SOURCE_DIR "/docs/examples";
 
 class PythonClient : public ServiceBed {
  protected:
@@ -26,7 +26,7 @@ class PythonClient : public ServiceBed {
     END_FOR_WANT_OF(has_grpcio ? "" : "no grpcio; install python3-grpcio and python3-protobuf");
     // As docs/service.md has it.
     const std::string protoc =
-        "cd " WEFT_SOURCE_DIR " && timeout 60 protoc -I proto --python_out=" + folder() +
+        "cd " + SourcePath() + " && timeout 60 protoc -I proto --python_out=" + folder() +
         " --grpc_python_out=" + folder() + " --plugin=protoc-gen-grpc_python=" + kPlugin +
         " proto/weft/v1/control.proto";
     ASSERT_EQ(std::system(protoc.c_str()), 0);
@@ -34,8 +34,8 @@ class PythonClient : public ServiceBed {
   std::unique_ptr<Child> Client(const std::string& run_folder) {
     const std::string output = folder() + "/client";
     return std::make_unique<Child>(
-        std::vector<std::string>{kPython, "-B", std::string(kExamples) + "/control_client.py",
-                                 "unix:" + socket(), std::string(kExamples) + "/job.json",
+        std::vector<std::string>{kPython, "-B", SourcePath("/docs/examples/control_client.py"),
+                                 "unix:" + socket(), SourcePath("/docs/examples/job.json"),
                                  run_folder},
         std::map<std::string, std::string>{{"PYTHONPATH", folder()}}, output + ".out",
         output + ".err");

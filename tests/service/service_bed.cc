@@ -14,6 +14,7 @@
 #include "launcher/job_file/job_yaml.h"
 #include "process/rpc.h"
 #include "proto/job_text.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -146,7 +147,7 @@ std::vector<std::string> ServiceBed::WeftdWords() const {
 }
 
 std::vector<std::string> ServiceBed::HostWords(int slots) const {
-  return {WEFT_BINARY_DIR "/bin/weft", "agent", "--standing", "--coordinator=unix:" + socket(),
+  return {BinaryPath("/bin/weft"), "agent", "--standing", "--coordinator=unix:" + socket(),
           "--slots=" + std::to_string(slots)};
 }
 

@@ -15,6 +15,7 @@
 #include "proto/weft/v1/control.grpc.pb.h"
 #include "tests/end_to_end/child.h"
 #include "tests/end_to_end/tiny_model.h"
+#include "tests/places.h"
 
 namespace weft {
 
@@ -42,7 +43,7 @@ class ServiceBed : public ::testing::Test {
   // The command lines that StartWeftd and StartHost start.
   virtual std::vector<std::string> WeftdWords() const;
   virtual std::vector<std::string> HostWords(int slots) const;
-  // What ranks are told of their pace (tiny_model.h).
+  // Ranks are told of their pace by this (tiny_model.h).
   virtual const char* Pace() const { return kPace; }
 
   // A tiny GPT-2 on real text on one host of so many slots, in a run folder of its own.
@@ -83,7 +84,7 @@ class ServiceBed : public ::testing::Test {
   std::unique_ptr<Child> Start(const std::string& name, std::vector<std::string> arguments);
 
   std::string folder_;
-  std::string weftd_path_ = WEFT_BINARY_DIR "/bin/weftd";
+  std::string weftd_path_ = BinaryPath("/bin/weftd");
   int started_ = 0;
   int wishes_ = 0;
   std::unique_ptr<Child> weftd_;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "tests/places.h"
 #include "tests/service/service_bed.h"
 
 namespace weft {
@@ -20,7 +21,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kUnits[] = WEFT_SOURCE_DIR "/deploy/systemd/";
+std::string UnitFile(absl::string_view name) {
+  return absl::StrCat(SourcePath("/deploy/systemd/"), name);
+}
 
 std::string ReadAll(const std::string& path) {
   std::ostringstream text;
@@ -32,7 +35,7 @@ std::string ReadAll(const std::string& path) {
 // The values of KEY=VALUE lines.
 std::map<std::string, std::string> Settings(const std::string& file) {
   std::map<std::string, std::string> settings;
-  for (const absl::string_view line : absl::StrSplit(ReadAll(kUnits + file), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(ReadAll(UnitFile(file)), '\n')) {
     const std::pair<std::string, std::string> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
     if (!absl::StartsWith(line, "#")) settings[pair.first] = pair.second;
   }
@@ -72,7 +75,7 @@ class Units : public ServiceBed {
   std::vector<std::string> Here(const std::string& unit) const {
     std::vector<std::string> words = CommandOfUnit(unit);
     for (std::string& word : words) {
-      word = absl::StrReplaceAll(word, {{"/usr/local/bin", WEFT_BINARY_DIR "/bin"},
+      word = absl::StrReplaceAll(word, {{"/usr/local/bin", BinaryPath("/bin")},
                                         {"/run/weft", folder()},
                                         {"/var/lib/weft", folder()}});
     }
@@ -86,10 +89,10 @@ TEST_F(Units, TrainAJobThroughARestartOfTheAgentsUnit) {
   ASSERT_EQ(agent.at("KillSignal"), "SIGHUP");
   StartHost(2);
   EXPECT_EQ(Host().slots(), 2);
-  const std::string job = Submit(Job("one", 2, 1000));
+  const std::string job = Submit(Job("one", 2, 300));
   WaitForStep(job, 20);
   RestartHost(SIGHUP, 2);
-  const v1::Job done = WaitForPhase(job, "COMPLETED", 120);
+  const v1::Job done = WaitForPhase(job, "COMPLETED");
   EXPECT_EQ(done.generation(), 1) << "its ranks were started again";
 }
 
@@ -104,8 +107,8 @@ TEST(UnitFiles, AreAsSystemdWantsThem) {
   for (const std::string unit : {"weftd.service", "weft-agent.service"}) {
     const std::string path = absl::StrCat(folder, "/", unit);
     std::ofstream(path) << absl::StrReplaceAll(
-        ReadAll(kUnits + unit), {{"/usr/local/bin", WEFT_BINARY_DIR "/bin"},
-                                 {"/etc/weft/weft.env", absl::StrCat(kUnits, "weft.env.example")}});
+        ReadAll(UnitFile(unit)), {{"/usr/local/bin", BinaryPath("/bin")},
+                                  {"/etc/weft/weft.env", UnitFile("weft.env.example")}});
     absl::StrAppend(&command, " ", path);
   }
   const std::string words = absl::StrCat(folder, "/words");

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "tests/hosts/equal_rates.h"
 #include "tests/slurm/slurm_run.h"
 
 namespace weft {
@@ -163,7 +164,8 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedBefore) {
 TEST_F(SlurmRun, LeavesANodeOutThatHasFailedItsCheck) {
   SlurmJobWords words{.more = "", .steps = 1000000};
   words.parallelism = "dp: auto, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
-  words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm";
+  words.cluster = "slots: 2, nodes: '2:3', scheduler: slurm, remote_path: " +
+                  ProgramsOfEqualRates(&bed_->hosts());
   EXPECT_EQ(bed_->hosts().Run(3, "mount -t tmpfs -o size=1m tmpfs /dev/shm").exit_code, 0);
   const std::string job = Submit(WriteJob(words));
   ASSERT_TRUE(WaitForStep(15)) << Words();

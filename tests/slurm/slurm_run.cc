@@ -9,11 +9,11 @@
 
 #include "tests/end_to_end/lacking.h"
 #include "tests/end_to_end/tiny_model.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
 
-const char kWeft[] = WEFT_BINARY_DIR "/bin/weft";
 constexpr double kNear = 1e-5;
 
 }  // namespace
@@ -50,7 +50,7 @@ std::string SlurmRun::WriteJob(const SlurmJobWords& words) {
 }
 
 HostBed::Answer SlurmRun::Weft(const std::string& arguments) {
-  return bed_->hosts().Run(SlurmBed::kHead, std::string(kWeft) + " " + arguments);
+  return bed_->hosts().Run(SlurmBed::kHead, BinaryPath("/bin/weft") + " " + arguments);
 }
 
 std::string SlurmRun::Submit(const std::string& job, const std::string& options) {
@@ -126,8 +126,9 @@ std::map<int64_t, std::string> SlurmRun::LocalCurve(SlurmJobWords words) {
   if (static_cast<int64_t>(curve.size()) == words.steps) return curve;
   words.name = "local";
   words.cluster = "slots: 6";
-  const std::unique_ptr<Child> run = bed_->hosts().Start(
-      SlurmBed::kHead, {kWeft, "run", WriteJob(words)}, {{kPauseVariable, kNoPace}});
+  const std::unique_ptr<Child> run =
+      bed_->hosts().Start(SlurmBed::kHead, {BinaryPath("/bin/weft"), "run", WriteJob(words)},
+                          {{kPauseVariable, kNoPace}});
   const std::optional<Ended> ended = run->Wait(90 + 0.1 * static_cast<double>(words.steps));
   EXPECT_TRUE(ended && ended->exit_code == 0) << run->Stdout() << run->Stderr();
   curve = Curve("local");

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "launcher/slurm/node_list.h"
+#include "tests/places.h"
 #include "tests/slurm/slurm_run.h"
 
 namespace weft {
@@ -43,9 +44,9 @@ TEST_F(SlurmRun, TakesTwoCommandsFromAJobFileToTwoNodes) {
 TEST_F(SlurmRun, TrainsInAnAllocationOfItsOwn) {
   const std::map<int64_t, std::string> alone = LocalCurve();
   const std::string job = WriteJob({});
-  const HostBed::Answer answer = bed_->hosts().Run(
-      SlurmBed::kHead, "cd " + bed_->shared() +
-                           " && salloc --quiet -N3 -c2 " WEFT_BINARY_DIR "/bin/weft run " + job);
+  const HostBed::Answer answer =
+      bed_->hosts().Run(SlurmBed::kHead, "cd " + bed_->shared() + " && salloc --quiet -N3 -c2 " +
+                                             BinaryPath("/bin/weft") + " run " + job);
   EXPECT_EQ(answer.exit_code, 0) << answer.out << answer.err;
   EXPECT_EQ(Curve(), alone);
 }
@@ -95,7 +96,7 @@ TEST_F(SlurmRun, SaysWhatIsWrongWithAJob) {
   }
   const std::string job = WriteJob({});
   const HostBed::Answer no_slurm = bed_->hosts().Run(
-      SlurmBed::kHead, "PATH=/nowhere " WEFT_BINARY_DIR "/bin/weft submit " + job);
+      SlurmBed::kHead, "PATH=/nowhere " + BinaryPath("/bin/weft") + " submit " + job);
   EXPECT_THAT(no_slurm.err, HasSubstr("sbatch is not in PATH; submit from a login node"));
   const HostBed::Answer not_shared = Weft("submit " + job + " --run-folder /tmp/run");
   EXPECT_THAT(not_shared.err, HasSubstr("/tmp/run is on this host alone; name a folder"));
@@ -165,21 +166,19 @@ TEST_F(SlurmTopology, IsWhatEachTaskIsToldWhereScontrolIsSilent) {
 }
 
 TEST_F(SlurmRun, RefusesAHeterogeneousJob) {
-  const HostBed::Answer answer = bed_->hosts().Run(
-      SlurmBed::kHead, "cd " + bed_->shared() +
-                           " && salloc --quiet -N1 : -N1 " WEFT_BINARY_DIR "/bin/weft run " +
-                           WriteJob({}));
+  const HostBed::Answer answer =
+      bed_->hosts().Run(SlurmBed::kHead, "cd " + bed_->shared() + " && salloc --quiet -N1 : -N1 " +
+                                             BinaryPath("/bin/weft") + " run " + WriteJob({}));
   EXPECT_EQ(answer.exit_code, 2) << answer.out;
   EXPECT_THAT(answer.err, HasSubstr("is a heterogeneous one of 2 components, but weft trains in "
                                     "one alone; ask for all nodes in one component"));
 }
 
 TEST_F(SlurmRun, SaysThatSrunIsNotThere) {
-  const HostBed::Answer answer = bed_->hosts().Run(
-      SlurmBed::kHead, "cd " + bed_->shared() +
-                           " && salloc --quiet -N1 /usr/bin/env PATH=/nowhere " WEFT_BINARY_DIR
-                           "/bin/weft run " +
-                           WriteJob({}));
+  const HostBed::Answer answer =
+      bed_->hosts().Run(SlurmBed::kHead, "cd " + bed_->shared() +
+                                             " && salloc --quiet -N1 /usr/bin/env PATH=/nowhere " +
+                                             BinaryPath("/bin/weft") + " run " + WriteJob({}));
   EXPECT_EQ(answer.exit_code, 1) << answer.out;
   EXPECT_THAT(answer.err, HasSubstr("but srun, which starts an agent on each of its nodes, is not "
                                     "in PATH; load Slurm's module"));
@@ -246,7 +245,7 @@ TEST_F(SlurmRun, PrintsAndSubmitsNothingOfADryRun) {
 // tests/launcher/slurm writes them.
 TEST_F(SlurmRun, HasEveryGoldenScriptTakenBySbatch) {
   int scripts = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/tests/golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("/tests/golden"))) {
     const std::string name = entry.path().filename();
     if (name.rfind("sbatch_", 0) != 0) continue;
     ++scripts;
