@@ -138,12 +138,15 @@ int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms
 }
 
 absl::Status MakePrivateFolder(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
-  if (errno != EEXIST) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
   struct stat status = {};
-  const bool looked = lstat(path.c_str(), &status) == 0;
-  if (looked && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-      (status.st_mode & 077) == 0) {
+  // Whoever had the folder before may remove it between the calls: then the next mkdir makes it.
+  for (;;) {
+    if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
+    if (errno != EEXIST) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+    if (lstat(path.c_str(), &status) == 0) break;
+    if (errno != ENOENT) return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
+  }
+  if (S_ISDIR(status.st_mode) && status.st_uid == geteuid() && (status.st_mode & 077) == 0) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(

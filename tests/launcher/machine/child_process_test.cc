@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -152,6 +153,28 @@ TEST(Leftovers, AFolderThatIsNotOursAloneIsRefused) {
   EXPECT_THAT(open.message(), testing::HasSubstr("is not a folder of this user alone"));
   std::filesystem::create_directory_symlink(folder.path(), path + "-link");
   EXPECT_FALSE(MakePrivateFolder(path + "-link").ok()) << "a link may lead anywhere";
+}
+
+// The last one to leave a run's folder removes it, often just when the next one comes.
+TEST(Leftovers, AFolderThatVanishesMeanwhileIsMadeAnew) {
+  const JobFolder folder;
+  const std::string path = folder.path() + "/private";
+  const pid_t other = fork();
+  if (other == 0) {
+    alarm(60);
+    for (;;) {
+      mkdir(path.c_str(), 0700);
+      rmdir(path.c_str());
+    }
+  }
+  absl::Status made;
+  for (int each = 0; each < 3000 && made.ok(); ++each) {
+    made = MakePrivateFolder(path);
+    rmdir(path.c_str());
+  }
+  EXPECT_TRUE(made.ok()) << made;
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
 }
 
 // A group's number is its own only until its leader is reaped.
