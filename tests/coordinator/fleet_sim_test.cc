@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-constexpr uint32_t kSchedules = 2500;
+constexpr uint32_t kSchedules = 1000;
 constexpr uint32_t kSchedulesOfAnySeed = 10000;
 constexpr uint32_t kSchedulesPerBug = 3000;
 

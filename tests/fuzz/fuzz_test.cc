@@ -120,7 +120,7 @@ void ExpectAPlan(const Answer& answer, bool json, const std::string& name) {
 TEST(DamagedJobFiles, AreAnswered) {
   const JobFolder folder;
   const std::vector<std::string> texts = JobTexts();
-  Campaign("job file", 600, [&](Random& random, const std::string& name) {
+  Campaign("job file", 250, [&](Random& random, const std::string& name) {
     const std::string text = Damaged(random.Of(absl::MakeConstSpan(texts)), random);
     const bool json = random.Once(2);
     Trial trial{.files = {{"job.yaml", text}},
@@ -140,7 +140,7 @@ TEST(DamagedProfiles, AreAnswered) {
   for (const char* name : {"cpu", "h100x8", "gb200-nvl72", "h200"}) {
     texts.push_back(TextOf(SourcePath("/configs/clusters/") + name + ".yaml"));
   }
-  Campaign("profile", 300, [&](Random& random, const std::string& name) {
+  Campaign("profile", 120, [&](Random& random, const std::string& name) {
     const std::string text = Damaged(random.Of(absl::MakeConstSpan(texts)), random);
     const bool json = random.Once(2);
     Trial trial{.files = {{"lab.yaml", text}},
@@ -198,7 +198,7 @@ TEST_F(DamagedDirectory, IsAnswered) {
   const std::vector<std::string> configs = {
       config_, TextOf(SourcePath("/configs/models/gpt2-124m/config.json")),
       TextOf(SourcePath("/configs/models/llama3-8b/config.json"))};
-  Campaign("directory", 240, [&](Random& random, const std::string& name) {
+  Campaign("directory", 100, [&](Random& random, const std::string& name) {
     std::vector<Trial::File> files = Whole();
     switch (random.Below(4)) {
       case 0:
@@ -228,7 +228,7 @@ TEST_F(DamagedDirectory, OfAConfigIsPlanned) {
                 "data: {format: bytes, train: [{path: corpus.txt}]}\n"
                 "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n"
                 "optimizer: {lr: 1.0e-3}\ncluster: {profile: h100x8}\n");
-  Campaign("config.json", 200, [&](Random& random, const std::string& name) {
+  Campaign("config.json", 80, [&](Random& random, const std::string& name) {
     const std::string text = Damaged(random.Of(absl::MakeConstSpan(texts)), random);
     const Trial trial{.files = {{"hf/config.json", text}},
                       .arguments = {"plan", "job.yaml", "--without-data", "--json"},
@@ -258,7 +258,7 @@ TEST(DamagedRuns, AreAnswered) {
   const std::string resolved = ResolvedText(Resolve(job->job, Layout{.micro_batch_size = 2}), {});
   const std::string step = "run/checkpoint/step-7/";
   const std::string manifest = TextOf(folder.path() + "/" + step + "manifest.json");
-  Campaign("run", 220, [&](Random& random, const std::string& name) {
+  Campaign("run", 90, [&](Random& random, const std::string& name) {
     std::vector<Trial::File> files = {{"run/resolved.yaml", resolved},
                                       {step + "manifest.json", manifest}};
     Trial::File& damaged = files[random.Below(2)];
@@ -310,7 +310,7 @@ TEST(DamagedCommands, AreAnswered) {
         "a=b=c", "model=1", "data={}", "job.name=", "--help", "--", "-", "-1", "--set="}) {
     others.emplace_back(key);
   }
-  Campaign("command", 400, [&](Random& random, const std::string& name) {
+  Campaign("command", 160, [&](Random& random, const std::string& name) {
     const Trial trial{
         .arguments = DamagedCommand(random.Of(absl::MakeConstSpan(calls)), others, random),
         .shows_text = false};
@@ -322,7 +322,7 @@ TEST(DamagedCommands, AreAnswered) {
 TEST(DamageThatMustNotPass, NumbersThatAreNone) {
   const JobFolder folder;
   const std::vector<std::string> texts = {kGoodJob, kFullJob};
-  Campaign("number", 120, [&](Random& random, const std::string& name) {
+  Campaign("number", 60, [&](Random& random, const std::string& name) {
     const std::string& text = random.Of(absl::MakeConstSpan(texts));
     const std::vector<Word> numbers = NumbersIn(text);
     const Trial trial{.files = {{"job.yaml", WithWord(text, random.Of(absl::MakeConstSpan(numbers)),
@@ -337,7 +337,7 @@ TEST(DamageThatMustNotPass, NumbersOfProfilesThatAreNone) {
   const JobFolder folder;
   folder.Write("job.yaml", kGoodJob);
   const std::string text = TextOf(SourcePath("/configs/clusters/h100x8.yaml"));
-  Campaign("number of a profile", 80, [&](Random& random, const std::string& name) {
+  Campaign("number of a profile", 40, [&](Random& random, const std::string& name) {
     const std::vector<Word> numbers = NumbersIn(text);
     const Trial trial{
         .files = {{"lab.yaml", WithWord(text, random.Of(absl::MakeConstSpan(numbers)),
@@ -351,7 +351,7 @@ TEST(DamageThatMustNotPass, NumbersOfProfilesThatAreNone) {
 TEST(DamageThatMustNotPass, KeysThatNobodyKnows) {
   const JobFolder folder;
   const std::vector<std::string> texts = {kGoodJob, kFullJob};
-  Campaign("key", 80, [&](Random& random, const std::string& name) {
+  Campaign("key", 40, [&](Random& random, const std::string& name) {
     const std::string& text = random.Of(absl::MakeConstSpan(texts));
     const std::vector<Word> keys = KeysIn(text);
     const Word key = random.Of(absl::MakeConstSpan(keys));

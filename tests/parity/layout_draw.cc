@@ -20,7 +20,7 @@ namespace {
 constexpr int kMostRolls = 1000000;
 // Each layout is taken out of so many draws, as the one that has the axis drawn least so far: plain
 // chance would leave out what many rules have to hold for.
-constexpr int kDrawsToChooseFrom = 30;
+constexpr int kDrawsToChooseFrom = 60;
 
 bool IsRunnable(const JobSpec& job, const Layout& layout) {
   return layout.world_size() <= kMostRanks &&
@@ -120,8 +120,7 @@ Layout RollRunnable(const JobSpec& job, Dice& dice) {
 }
 
 // How often what `layout` has that is rarest among those drawn was drawn.
-int SeenOfRarestAxis(const ModelShape& model, const Layout& layout,
-                     const std::map<std::string, int>& seen) {
+int SeenOfRarestAxis(const ModelShape& model, const Layout& layout, const AxisCounts& seen) {
   int least = std::numeric_limits<int>::max();
   for (const std::string& axis : AxesOf(model, layout)) {
     const auto found = seen.find(axis);
@@ -142,13 +141,13 @@ JobSpec WithSgd(JobSpec job) {
 
 std::vector<DrawnModel> ModelsToDrawFor() {
   std::vector<DrawnModel> models;
-  models.push_back({"gpt2_4_blocks", EnglishJob()});
+  models.push_back({"gpt2_4_blocks", EnglishJob(), 7, false});
   JobSpec seven = EnglishJob();
   seven.model.num_blocks = 7;
   seven.model.tied_embeddings = false;
   seven.training.global_batch_size = 12;  // dp 3; 3 microbatches on 4 stages
   models.push_back({"gpt2_7_blocks", seven});
-  models.push_back({"llama_2_kv_heads", EnglishLlamaJob()});
+  models.push_back({"llama_2_kv_heads", EnglishLlamaJob(), 7, false});
   JobSpec one = EnglishLlamaJob();
   one.model.num_blocks = 7;
   one.model.num_kv_heads = 1;
@@ -159,20 +158,21 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   packed.data.eos_token_id = ' ';  // documents of a word each
   packed.data.reset_attention_mask = true;
   packed.data.reset_position_ids = true;
-  models.push_back({"gpt2_packed_with_sgd", packed, 8});
-  models.push_back({"llama_with_sgd", WithSgd(EnglishLlamaJob()), 8});
-  models.push_back({"gpt2_in_bf16", In(Precision::kBf16, EnglishJob()), 7});
+  models.push_back({"gpt2_packed_with_sgd", packed, 4, false});
+  models.push_back({"llama_with_sgd", WithSgd(EnglishLlamaJob()), 4, false});
+  models.push_back({"gpt2_in_bf16", In(Precision::kBf16, EnglishJob()), 5, false});
   JobSpec narrow = In(Precision::kBf16, EnglishLlamaJob());
   narrow.training.seed = 1;  // the order of seed 42 has an ill-conditioned step (curve.h)
-  models.push_back({"llama_in_bf16", narrow, 5});
+  models.push_back({"llama_in_bf16", narrow, 5, false});
   JobSpec lion = In(Precision::kBf16, EnglishJob());
   lion.optimizer = {.name = OptimizerKind::kLion, .lr = 5e-4, .beta2 = 0.99};
-  models.push_back({"gpt2_in_bf16_with_lion", lion, 7});
+  models.push_back({"gpt2_in_bf16_with_lion", lion, 4, false});
   JobSpec factored = EnglishLlamaJob();
   factored.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 1e-3};
-  models.push_back({"llama_with_adafactor", factored, 8});
-  models.push_back({"gpt2_in_fp16", In(Precision::kFp16, EnglishJob()), 4});
-  models.push_back({"llama_in_fp16_with_sgd", In(Precision::kFp16, WithSgd(EnglishLlamaJob())), 5});
+  models.push_back({"llama_with_adafactor", factored, 4, false});
+  models.push_back({"gpt2_in_fp16", In(Precision::kFp16, EnglishJob()), 4, false});
+  models.push_back(
+      {"llama_in_fp16_with_sgd", In(Precision::kFp16, WithSgd(EnglishLlamaJob())), 4, false});
   return models;
 }
 
@@ -216,9 +216,14 @@ std::vector<Layout> OddLayouts(const DrawnModel& model) {
 }
 
 std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int count) {
+  AxisCounts seen;
+  return DrawLayouts(model, seed, count, seen);
+}
+
+std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int count,
+                                AxisCounts& seen) {
   Dice dice(seed);
   std::vector<Layout> drawn;
-  std::map<std::string, int> seen;
   while (std::ssize(drawn) < count) {
     std::optional<Layout> best;
     int best_seen = 0;

@@ -3,6 +3,7 @@
 // it runs. The same seed draws the same layouts.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ inline constexpr int kMostRanks = 8;
 struct DrawnModel {
   std::string name;
   JobSpec job;
-  int draws = 14;  // in CI
+  int draws = 6;                // in the gate
+  bool has_odd_layouts = true;  // there, too: shapes of layouts are tried once for each family
 };
 std::vector<DrawnModel> ModelsToDrawFor();
 
@@ -25,7 +27,13 @@ std::vector<DrawnModel> ModelsToDrawFor();
 // fewer microbatches than stages, one kv head, kv heads fewer than tp ranks.
 std::vector<Layout> OddLayouts(const DrawnModel& model);
 
-// `count` different layouts of at most kMostRanks ranks, rare axes as often as common ones.
+// How often each axis was drawn, by AxesOf's name.
+using AxisCounts = std::map<std::string, int>;
+
+// `count` different layouts of at most kMostRanks ranks, rare axes as often as common ones: those
+// that were drawn least, for this model and for others that have counted in `seen`, come first.
+std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int count,
+                                AxisCounts& seen);
 std::vector<Layout> DrawLayouts(const DrawnModel& model, uint64_t seed, int count);
 
 // "zero_stage=2", "pp_schedule=zb_h1", ...: the axes on which `layout` is not a plain single rank.

@@ -213,14 +213,14 @@ Tally HoldPlansOf(uint32_t first, uint32_t last) {
 }
 
 TEST(FindPlan, IsNoWorseThanAnyOtherAnswer) {
-  const Tally tally = HoldPlansOf(1, 150);
-  EXPECT_GT(tally.compared, 500);
-  EXPECT_GT(tally.tight, 2);
+  const Tally tally = HoldPlansOf(1, 50);
+  EXPECT_GT(tally.compared, 150);
+  EXPECT_GT(tally.tight, 0);
 }
 
-TEST(FindPlan, IsNoWorseThanAnyOtherAnswerToMoreQuestions) {
-  const Tally tally = HoldPlansOf(151, 600);
-  EXPECT_GT(tally.compared, 1500);
+TEST(FindPlan, IsNoWorseThanAnyOtherAnswerToManyMoreQuestions) {
+  const Tally tally = HoldPlansOf(51, 600);
+  EXPECT_GT(tally.compared, 1800);
   EXPECT_GT(tally.tight, 7);
 }
 
