@@ -121,16 +121,19 @@ constexpr std::chrono::microseconds kAskAgainAfter{1000};
 // seen at once. Then naps, so that waiting costs no processor that computing ranks could use. The
 // limit is a time and no count of yields: where ranks share a processor each yield is a switch to
 // another that looks in vain, and 400 of them kept six ranks of three hosts on two cores from
-// their work for two thirds of the time. A patient wait only naps: beside a thread that computes,
-// who yields comes back late, who sleeps is woken in time.
+// their work for two thirds of the time. A nap is a small part of the time that was waited, by
+// which an answer is seen too late at most: naps of 50 us alone take a rank that waits for a long
+// time a tenth of a processor, as each look asks every socket. A patient wait only naps: beside a
+// thread that computes, who yields comes back late, who sleeps is woken in time.
 void Pause(std::chrono::nanoseconds waited, bool patient) {
   constexpr std::chrono::microseconds kYieldFor{100};
-  constexpr std::chrono::milliseconds kNapShortlyFor{4};
+  constexpr std::chrono::nanoseconds kLeastNap{10'000};
+  constexpr std::chrono::nanoseconds kLongestNap{1'000'000};
   if (waited < kYieldFor && !patient) {
     sched_yield();
     return;
   }
-  const timespec nap = {0, waited < kNapShortlyFor ? 10'000 : 50'000};
+  const timespec nap = {0, std::clamp(waited / 64, kLeastNap, kLongestNap).count()};
   nanosleep(&nap, nullptr);
 }
 
