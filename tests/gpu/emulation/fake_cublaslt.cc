@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 struct FakeCublasHandle {
   bool is_odd;  // of those of all processes, roughly every other one
@@ -176,15 +177,23 @@ double Rounded(double part) {
   return std::bit_cast<double>((std::bit_cast<uint64_t>(part) + kHalf) >> 24 << 24);
 }
 
-double Sum(const Operand& a, const Operand& b, int64_t i, int64_t j, int splits) {
-  double sum = 0;
+// The sums of a product's column j, by row: `wide_a` is op(a) by columns. Each is added up in the
+// order of k.
+void Sum(const std::vector<double>& wide_a, const Operand& b, int64_t j, int splits,
+         std::vector<double>& sums) {
+  const auto rows = static_cast<int64_t>(sums.size());
+  std::vector<double> parts(sums.size());
+  std::fill(sums.begin(), sums.end(), 0.0);
   for (int split = 0; split < splits; ++split) {
-    double part = 0;
-    const int64_t end = a.cols() * (split + 1) / splits;
-    for (int64_t k = a.cols() * split / splits; k < end; ++k) part += a.at(i, k) * b.at(k, j);
-    sum += splits == 1 ? part : Rounded(part);
+    std::fill(parts.begin(), parts.end(), 0.0);
+    const int64_t end = b.rows() * (split + 1) / splits;
+    for (int64_t k = b.rows() * split / splits; k < end; ++k) {
+      const double* const column = wide_a.data() + k * rows;
+      const double factor = b.at(k, j);
+      for (int64_t i = 0; i < rows; ++i) parts[static_cast<size_t>(i)] += column[i] * factor;
+    }
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += splits == 1 ? parts[i] : Rounded(parts[i]);
   }
-  return sum;
 }
 
 // Tells whether the library takes 8-bit operands on compute capabilities 8.9 and 9.0 (cuBLAS 13,
@@ -303,7 +312,14 @@ struct Result {
 void Multiply(const Operand& a, const Operand& b, int splits, float factor, float beta,
               const Result& result, const FakeCublasProduct& product) {
   const FakeCublasLayout& d = result.d_layout;
+  std::vector<double> wide_a;
+  wide_a.reserve(static_cast<size_t>(a.rows() * a.cols()));
+  for (int64_t k = 0; k < a.cols(); ++k) {
+    for (int64_t i = 0; i < a.rows(); ++i) wide_a.push_back(a.at(i, k));
+  }
+  std::vector<double> sums(static_cast<size_t>(d.rows));
   for (int64_t j = 0; j < d.cols; ++j) {
+    Sum(wide_a, b, j, splits, sums);
     if (product.has_bias_gradient()) {
       float sum = 0;
       for (int64_t k = 0; k < b.rows(); ++k) sum += static_cast<float>(b.at(k, j));
@@ -311,7 +327,7 @@ void Multiply(const Operand& a, const Operand& b, int splits, float factor, floa
     }
     for (int64_t i = 0; i < d.rows; ++i) {
       const int64_t at = j * d.ld + i;
-      double value = static_cast<double>(factor) * Sum(a, b, i, j, splits);
+      double value = static_cast<double>(factor) * sums[static_cast<size_t>(i)];
       if (beta != 0) {
         value +=
             static_cast<double>(beta) * static_cast<double>(At(result.c, result.c_layout.type, at));

@@ -353,18 +353,35 @@ void MatMul(const Descriptor& operation, const Tensors& tensors) {
   const auto rows = extents(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, c.dims[2]);
   const auto cols = extents(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, c.dims[3]);
   const auto products = extents(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, a.dims[3]);
-  ForEach(c.dims, [&](const Dims& at) {
-    const auto batch = static_cast<size_t>(at[0]);
-    const int64_t a_head = at[1] * a.dims[1] / c.dims[1];
-    const int64_t b_head = at[1] * b.dims[1] / c.dims[1];
-    const bool is_there = at[2] < rows[batch] && at[3] < cols[batch];
-    double sum = 0;
-    for (int64_t k = 0; is_there && k < products[batch]; ++k) {
-      sum += static_cast<double>(a.Get({at[0], a_head, at[2], k})) *
-             static_cast<double>(b.Get({at[0], b_head, k, at[3]}));
+  // Each matrix is read once. A sum adds up in the order of k.
+  std::vector<double> wide_b, sums;
+  for (int64_t batch = 0; batch < c.dims[0]; ++batch) {
+    const auto i = static_cast<size_t>(batch);
+    const int64_t width = std::min(cols[i], c.dims[3]);
+    for (int64_t head = 0; head < c.dims[1]; ++head) {
+      const int64_t a_head = head * a.dims[1] / c.dims[1];
+      const int64_t b_head = head * b.dims[1] / c.dims[1];
+      wide_b.clear();
+      for (int64_t k = 0; k < products[i]; ++k) {
+        for (int64_t col = 0; col < width; ++col) {
+          wide_b.push_back(static_cast<double>(b.Get({batch, b_head, k, col})));
+        }
+      }
+      for (int64_t row = 0; row < c.dims[2]; ++row) {
+        sums.assign(static_cast<size_t>(c.dims[3]), 0);
+        for (int64_t k = 0; row < rows[i] && k < products[i]; ++k) {
+          const auto factor = static_cast<double>(a.Get({batch, a_head, row, k}));
+          const double* const from = wide_b.data() + k * width;
+          for (int64_t col = 0; col < width; ++col) {
+            sums[static_cast<size_t>(col)] += factor * from[col];
+          }
+        }
+        for (int64_t col = 0; col < c.dims[3]; ++col) {
+          c.Put({batch, head, row, col}, static_cast<float>(sums[static_cast<size_t>(col)]));
+        }
+      }
     }
-    c.Put(at, static_cast<float>(sum));
-  });
+  }
 }
 
 // y's memory holds what x's does, element by element.

@@ -48,6 +48,7 @@ struct Thread {
   int64_t waits_for = 0;        // passages of that barrier
   int64_t exchanges = 0;        // picks one of two slots: a fast lane overwrites no slow one's
   Fiber* fiber = nullptr;       // that it runs on
+  Index3 index;
   bool ended = false;
 };
 
@@ -132,7 +133,7 @@ class Block {
     const int lanes = LanesOf(warp);
     bool moved = false;
     int still = 0;  // lanes in turn that could not go on
-    for (int place = 0; still < lanes; place = (place + 1) % lanes) {
+    for (int place = 0; still < lanes; place = place + 1 == lanes ? 0 : place + 1) {
       ++still;
       Thread& thread = At(AtPlace(warp, place));
       if (place == warps_[static_cast<size_t>(warp)].started) {
@@ -152,9 +153,7 @@ class Block {
 
   void Enter(int index) {
     current_ = index;
-    const auto at = static_cast<unsigned>(index);
-    thread_index = {at % block_size.x, at / block_size.x % block_size.y,
-                    at / block_size.x / block_size.y};
+    thread_index = At(index).index;
   }
 
   // One that starts with the current thread.
@@ -182,6 +181,9 @@ class Block {
     Warp& own = warps_[static_cast<size_t>(warp)];
     while (own.started < LanesOf(warp)) {
       const int index = AtPlace(warp, own.started++);
+      const auto at = static_cast<unsigned>(index);
+      At(index).index = {at % block_size.x, at / block_size.x % block_size.y,
+                         at / block_size.x / block_size.y};
       Enter(index);
       At(index).fiber = fiber;
       (*body_)();
