@@ -5,6 +5,7 @@
 // restarts inherit the variable. Any thread.
 // WEFT_FAILPOINT_PAUSE=NAME:MS lets every process that comes to NAME sleep there for MS
 // milliseconds, each time, as on a machine that is slow but idle.
+// A process whose variable has another form, or names no place, says so and exits with 2.
 #pragma once
 #include <array>
 
