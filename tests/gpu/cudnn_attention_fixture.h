@@ -26,7 +26,7 @@ inline std::vector<int32_t> StartsOf(const std::vector<int64_t>& lengths, int64_
   return starts;
 }
 
-class CudnnAttention : public DeviceTest {
+class CudnnAttentionOps : public DeviceTest {
  protected:
   struct Error {
     const char* of;

@@ -84,10 +84,10 @@ std::vector<Case> CasesOfDocuments() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, CudnnAttention, ::testing::Values("cudnn"),
+INSTANTIATE_TEST_SUITE_P(Backends, CudnnAttentionOps, ::testing::Values("cudnn"),
                          [](const auto& suite) { return suite.param; });
 
-TEST_P(CudnnAttention, AgreesWithSinglePrecision) {
+TEST_P(CudnnAttentionOps, AgreesWithSinglePrecision) {
   for (const Case& c : Cases()) {
     for (const DType dtype : {DType::kBf16, DType::kF16}) {
       SCOPED_TRACE(c.name + (dtype == DType::kBf16 ? ", bf16" : ", fp16"));
@@ -103,7 +103,7 @@ TEST_P(CudnnAttention, AgreesWithSinglePrecision) {
   }
 }
 
-TEST_P(CudnnAttention, AgreesWithSinglePrecisionOverDocuments) {
+TEST_P(CudnnAttentionOps, AgreesWithSinglePrecisionOverDocuments) {
   for (const Case& c : CasesOfDocuments()) {
     for (const DType dtype : {DType::kBf16, DType::kF16}) {
       SCOPED_TRACE(c.name + (dtype == DType::kBf16 ? ", bf16" : ", fp16"));
@@ -121,7 +121,7 @@ TEST_P(CudnnAttention, AgreesWithSinglePrecisionOverDocuments) {
   }
 }
 
-TEST_P(CudnnAttention, AgreesWithSinglePrecisionOverRuns) {
+TEST_P(CudnnAttentionOps, AgreesWithSinglePrecisionOverRuns) {
   for (const Case& c : CasesOfRuns()) {
     for (const DType dtype : {DType::kBf16, DType::kF16}) {
       SCOPED_TRACE(c.name + (dtype == DType::kBf16 ? ", bf16" : ", fp16"));
@@ -138,7 +138,7 @@ TEST_P(CudnnAttention, AgreesWithSinglePrecisionOverRuns) {
 
 // Ranks compute their runs, and one device whole sequences in single precision: outputs and
 // gradients of queries are compared row by row, gradients of keys as their sum over the ranks.
-TEST_P(CudnnAttention, OverTheRunsOfAllRanksAddsUpToWholeSequences) {
+TEST_P(CudnnAttentionOps, OverTheRunsOfAllRanksAddsUpToWholeSequences) {
   constexpr int64_t kRanks = 2;
   const AttentionShape whole = {
       .batch = 2, .seq_len = 512, .heads = 2, .head_dim = 64, .kv_heads = 1};

@@ -116,7 +116,6 @@ TEST(CudaGraphsOverDocuments, AreReplayedForTheirBoundOfDocuments) {
 
 constexpr auto kGpt2 = ModelFamily::kGpt2;
 constexpr auto kLlama = ModelFamily::kLlama;
-constexpr auto k1f1b = ScheduleKind::kOneForwardOneBackward;
 constexpr auto kFp32 = Precision::kFp32;
 constexpr auto kBf16 = Precision::kBf16;
 

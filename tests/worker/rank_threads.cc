@@ -228,6 +228,16 @@ JobSpec SmallJob(const std::string& folder) {
   return job;
 }
 
+JobSpec SmallLlamaJob(const std::string& folder, int64_t kv_heads) {
+  JobSpec job = SmallJob(folder);
+  job.model.family = ModelFamily::kLlama;
+  job.model.num_kv_heads = kv_heads;
+  job.model.head_dim = 24;
+  job.model.ffn_size = 176;
+  job.model.tied_embeddings = false;
+  return job;
+}
+
 Layout MakeLayout(int dp, int tp, int pp, ScheduleKind schedule, int64_t micro_batch_size,
                   const JobSpec& job) {
   return {.dp = dp,
@@ -239,7 +249,6 @@ Layout MakeLayout(int dp, int tp, int pp, ScheduleKind schedule, int64_t micro_b
 }
 
 std::vector<Layout> ZeroLayouts(const JobSpec& job) {
-  constexpr auto k1f1b = ScheduleKind::kOneForwardOneBackward;
   std::vector<Layout> layouts = {MakeLayout(2, 2, 2, k1f1b, 2, job),
                                  MakeLayout(3, 1, 1, k1f1b, 2, job),
                                  MakeLayout(4, 1, 1, k1f1b, 1, job)};

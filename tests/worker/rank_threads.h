@@ -32,6 +32,15 @@ class TestFolder {
 // Trains on text in `folder`, which it writes; output_dir is `folder`.
 JobSpec SmallJob(const std::string& folder);
 
+// The same as a Llama, with heads of 24 that are not D / H and a head of its own.
+JobSpec SmallLlamaJob(const std::string& folder, int64_t kv_heads = 2);
+
+// As tables of layouts name them.
+inline constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
+inline constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
+inline constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
+inline constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
+
 Layout MakeLayout(int dp, int tp, int pp, ScheduleKind schedule, int64_t micro_batch_size,
                   const JobSpec& job);
 

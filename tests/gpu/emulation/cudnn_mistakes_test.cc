@@ -24,7 +24,7 @@ struct MistakeCase {
   AttentionTensor tensor = AttentionTensor::kQ;
 };
 
-class CudnnMistakes : public CudnnAttention {
+class CudnnMistakes : public CudnnAttentionOps {
  protected:
   static WeftFakeCudnn& Fake() {
     void* const library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);

@@ -16,7 +16,6 @@ namespace weft {
 namespace {
 
 constexpr int64_t kMicrobatches = 4;
-constexpr auto k1f1b = ScheduleKind::kOneForwardOneBackward;
 
 struct Called {
   int64_t host_calls = 0;

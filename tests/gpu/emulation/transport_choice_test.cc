@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kFailedPreconditionCode = static_cast<int>(absl::StatusCode::kFailedPrecondition);
+constexpr int kRefusedCode = static_cast<int>(absl::StatusCode::kFailedPrecondition);
 
 // "h1:a h1:b": ranks by host and device; a host with ! has no NCCL, a device with a capital letter
 // is the only one that its rank sees.
@@ -88,7 +88,7 @@ TEST(TransportChoice, RefusesHostsWithDifferentVersionsOfNcclByName) {
     std::snprintf(facts.host_name, sizeof(facts.host_name), "node%c", facts.host[1]);
   }
   const TransportChoice choice = ChooseTransport(TransportKind::kAuto, ranks);
-  EXPECT_EQ(choice.status.code, kFailedPreconditionCode);
+  EXPECT_EQ(choice.status.code, kRefusedCode);
   EXPECT_THAT(choice.status.text,
               HasSubstr("rank 0 on node1 has NCCL 2.28.9, rank 2 on node2 has 2.27.3; install"));
   ranks.pop_back();
@@ -193,7 +193,7 @@ TEST(TransportChoice, NamesWhoMakesItImpossible) {
   };
   for (const auto& c : cases) {
     const TransportChoice choice = ChooseTransport(c.asked, Ranks(c.ranks));
-    EXPECT_EQ(choice.status.code, kFailedPreconditionCode) << c.ranks;
+    EXPECT_EQ(choice.status.code, kRefusedCode) << c.ranks;
     EXPECT_THAT(choice.status.text, HasSubstr(c.text));
   }
 }

@@ -42,7 +42,7 @@ double RootMeanSquare(const Doubles& x) {
 }
 
 // The definition. rows 0: a vector.
-struct Reference {
+struct AdafactorReference {
   int64_t rows, cols;
   Doubles p;
   Doubles r = Doubles(static_cast<size_t>(rows));
@@ -204,7 +204,7 @@ TEST_P(AdafactorOps, FollowItsDefinitionOnWholeTensorsAndOnPartsOfThem) {
       adafactor.elements = count;
       const std::vector<float> start = Normal(count, 99);
       const Tensor tensor = MakeTensor(c.rows, c.cols, c.parts, start);
-      Reference reference = {.rows = c.rows, .cols = c.cols, .p = ToDoubles(start)};
+      AdafactorReference reference = {.rows = c.rows, .cols = c.cols, .p = ToDoubles(start)};
       for (uint32_t step = 1; step <= 3; ++step) {
         std::vector<float> gradient = Normal(count, step, 0.01F);
         // Rows and columns of sizes far apart, and what no token has reached.

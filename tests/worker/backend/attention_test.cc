@@ -15,12 +15,12 @@
 namespace weft {
 namespace {
 
-struct Case {
+struct AttentionCase {
   AttentionShape shape;
   std::vector<int32_t> documents;  // where they start in each sequence; empty: no mask
 };
 
-std::string Name(const Case& c) {
+std::string Name(const AttentionCase& c) {
   const AttentionShape& shape = c.shape;
   return "B" + std::to_string(shape.batch) + " T" + std::to_string(shape.seq_len) + " H" +
          std::to_string(shape.heads) + " E" + std::to_string(shape.head_dim) + " K" +
@@ -42,7 +42,7 @@ int64_t PositionOf(const AttentionShape& shape, int64_t row) {
 }
 
 // Returns the first position that each query [B*Tq] sees.
-std::vector<int32_t> FirstVisible(const Case& c) {
+std::vector<int32_t> FirstVisible(const AttentionCase& c) {
   std::vector<int32_t> first;
   for (int64_t row = 0; row < c.shape.batch * c.shape.query_len(); ++row) {
     const int64_t position = PositionOf(c.shape, row % c.shape.query_len());
@@ -64,7 +64,7 @@ struct Inputs {
   std::vector<float> q, k, v, dout;
 };
 
-struct Reference {
+struct AttentionReference {
   Doubles o;    // [B*Tq, H*E]
   Doubles lse;  // [B*H, Tq]
 };
@@ -97,7 +97,7 @@ void AddTimes(double factor, const double* x, double* y, int64_t count) {
 
 // Calls visit(b, h, row, first, last): query `row` of sequence b and head h sees keys first..last.
 template <typename Visit>
-void ForEachQuery(const Case& c, const Visit& visit) {
+void ForEachQuery(const AttentionCase& c, const Visit& visit) {
   const std::vector<int32_t> first = FirstVisible(c);
   for (int64_t b = 0; b < c.shape.batch; ++b) {
     for (int64_t h = 0; h < c.shape.heads; ++h) {
@@ -109,11 +109,12 @@ void ForEachQuery(const Case& c, const Visit& visit) {
   }
 }
 
-Reference AttentionOf(const Case& c, const Doubles& q, const Doubles& k, const Doubles& v) {
+AttentionReference AttentionOf(const AttentionCase& c, const Doubles& q, const Doubles& k,
+                               const Doubles& v) {
   const Places at(c.shape);
   const int64_t dim = c.shape.head_dim;
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
-  Reference out = {Doubles(q.size()), Doubles(q.size() / static_cast<size_t>(dim))};
+  AttentionReference out = {Doubles(q.size()), Doubles(q.size() / static_cast<size_t>(dim))};
   ForEachQuery(c, [&](int64_t b, int64_t h, int64_t row, int64_t first, int64_t last) {
     const double* const query = q.data() + at.Query(b, row, h);
     double* const o = out.o.data() + at.Query(b, row, h);
@@ -135,7 +136,7 @@ struct Gradients {
 
 // The gradient in closed form, for sequences of several tiles, where difference quotients would
 // take minutes; on short ones it is held against them.
-Gradients GradientsOf(const Case& c, const Inputs& in, const Reference& forward) {
+Gradients GradientsOf(const AttentionCase& c, const Inputs& in, const AttentionReference& forward) {
   const Doubles q = ToDoubles(in.q), k = ToDoubles(in.k), v = ToDoubles(in.v);
   const Doubles dout = ToDoubles(in.dout);
   const Places at(c.shape);
@@ -166,7 +167,7 @@ class Attention : public DeviceTest {
   };
 
   // Forward, then backward.
-  Outputs Run(const Case& c, const Inputs& in) {
+  Outputs Run(const AttentionCase& c, const Inputs& in) {
     const AttentionShape& s = c.shape;
     const int64_t queries = s.batch * s.query_len(), keys = s.batch * s.seq_len;
     const int64_t width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
@@ -192,8 +193,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, Attention, ::testing::ValuesIn(TestedBackends
 // Tiles are 128 queries and 256 keys, in CUDA 64 of each; documents cross them, end at them, begin
 // at each side. Heads of more than 64 are several slices of the CUDA kernels, of more than 128 a
 // matter of several blocks; those that are no multiples of 4 are read one by one.
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<AttentionCase> AttentionCases() {
+  std::vector<AttentionCase> cases;
   for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 1, 1},
                                       {2, 3, 1, 5, 1},
                                       {1, 17, 3, 7, 3},
@@ -235,7 +236,7 @@ std::vector<Case> Cases() {
 }
 
 // Tells whether the gradients of queries and keys are 0, as no query sees more than its own key.
-bool HasNoChoice(const Case& c) {
+bool HasNoChoice(const AttentionCase& c) {
   bool no_choice = true;
   ForEachQuery(c, [&](int64_t, int64_t, int64_t, int64_t first, int64_t last) {
     no_choice = no_choice && first == last;
@@ -244,11 +245,12 @@ bool HasNoChoice(const Case& c) {
 }
 
 TEST_P(Attention, AgreesWithTheTextbookForOddShapesPiecesAndDocuments) {
-  for (const Case& c : Cases()) {
+  for (const AttentionCase& c : AttentionCases()) {
     SCOPED_TRACE(Name(c));
     const Inputs in(c.shape);
     const Outputs out = Run(c, in);
-    const Reference expected = AttentionOf(c, ToDoubles(in.q), ToDoubles(in.k), ToDoubles(in.v));
+    const AttentionReference expected =
+        AttentionOf(c, ToDoubles(in.q), ToDoubles(in.k), ToDoubles(in.v));
     EXPECT_LT(RelativeError(out.o, expected.o), 5e-7);
     EXPECT_LT(RelativeError(out.lse, expected.lse), 5e-7);
     const Gradients gradients = GradientsOf(c, in, expected);
@@ -265,14 +267,14 @@ TEST_P(Attention, AgreesWithTheTextbookForOddShapesPiecesAndDocuments) {
 
 TEST_P(Attention, GradientIsTheDerivative) {
   const AttentionShape small = {2, 12, 4, 2, 2};
-  for (const Case& c : {Case{{2, 3, 1, 5, 1}, {}},
-                        {{1, 17, 3, 2, 3}, {}},
-                        {{2, 7, 4, 2, 2}, {}},
-                        {{1, 6, 6, 2, 1}, {}},
-                        {{1, 131, 1, 2, 1}, {}},
-                        {small, {4, 5}},
-                        {Pieces(small, 4, {1, 2}), {}},
-                        {Pieces(small, 4, {0, 3}), {7}}}) {
+  for (const AttentionCase& c : {AttentionCase{{2, 3, 1, 5, 1}, {}},
+                                 {{1, 17, 3, 2, 3}, {}},
+                                 {{2, 7, 4, 2, 2}, {}},
+                                 {{1, 6, 6, 2, 1}, {}},
+                                 {{1, 131, 1, 2, 1}, {}},
+                                 {small, {4, 5}},
+                                 {Pieces(small, 4, {1, 2}), {}},
+                                 {Pieces(small, 4, {0, 3}), {7}}}) {
     SCOPED_TRACE(Name(c));
     const Inputs in(c.shape);
     const Doubles q = ToDoubles(in.q), k = ToDoubles(in.k), v = ToDoubles(in.v);
@@ -306,7 +308,7 @@ TEST_P(Attention, YieldsTheSameBitsAgainAndWithAMaskThatHidesNothing) {
 
 // Time is saved only if they are: what is not read cannot spoil the result.
 TEST_P(Attention, LeavesOutTilesOfKeysThatNoQuerySees) {
-  const Case c = {Pieces({1, 1024, 2, 4, 1}, 2, {1}), {512}};
+  const AttentionCase c = {Pieces({1, 1024, 2, 4, 1}, 2, {1}), {512}};
   Inputs in(c.shape);
   const Outputs expected = Run(c, in);
   std::fill_n(in.k.begin(), 512 * 4, std::nanf(""));
@@ -323,7 +325,7 @@ TEST_P(Attention, PiecesAddUpToTheWhole) {
   std::vector<float> dk(expected.dk.size());
   const int64_t run = 180 * 8;  // elements of a run of queries
   for (const auto& [low, high] : {std::pair<int64_t, int64_t>{0, 3}, {1, 2}}) {
-    const Case c = {Pieces(whole, 4, {low, high}), documents};
+    const AttentionCase c = {Pieces(whole, 4, {low, high}), documents};
     Inputs mine(c.shape);
     for (const auto& [from, to] : {std::pair{&in.q, &mine.q}, {&in.dout, &mine.dout}}) {
       std::copy_n(from->begin() + low * run, run, to->begin());
@@ -374,7 +376,7 @@ TEST_P(Attention, SurvivesScoresThatGrowOrFallFromTileToTile) {
     device().Attention(shape, Upload(520, 1, std::vector<float>(520, 1.0F)), Upload(520, 1, k),
                        Upload(520, 1, v), {}, o, Fresh(1, 520),
                        Fresh(AttentionScratchElements(shape), 1));
-    const Reference expected =
+    const AttentionReference expected =
         AttentionOf({shape, {}}, Doubles(520, 1.0), ToDoubles(k), ToDoubles(v));
     EXPECT_LT(RelativeError(Download(o), expected.o), 5e-7) << slope;
   }

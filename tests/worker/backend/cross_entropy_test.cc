@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kRows = 9;
+constexpr int64_t kTokens = 9;
 constexpr int64_t kVocabulary = 53;
 
 class CrossEntropy : public DeviceTest {
@@ -29,25 +29,25 @@ class CrossEntropy : public DeviceTest {
              const std::vector<int64_t>& cut, double scale) {
     const View ids = UploadIds(targets);
     std::vector<View> parts;
-    std::vector<float> highest(kRows, -INFINITY);
+    std::vector<float> highest(kTokens, -INFINITY);
     for (size_t p = 0; p + 1 < cut.size(); ++p) {
       std::vector<float> columns;
-      for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t row = 0; row < kTokens; ++row) {
         const auto first = logits.begin() + row * kVocabulary;
         columns.insert(columns.end(), first + cut[p], first + cut[p + 1]);
       }
-      parts.push_back(Upload(kRows, cut[p + 1] - cut[p], columns));
-      const View row_max = Fresh(kRows, 1);
+      parts.push_back(Upload(kTokens, cut[p + 1] - cut[p], columns));
+      const View row_max = Fresh(kTokens, 1);
       device().RowMax(parts.back(), row_max);
       const std::vector<float> local = Download(row_max);
       for (size_t i = 0; i < local.size(); ++i) highest[i] = std::max(highest[i], local[i]);
     }
-    const View row_max = Upload(kRows, 1, highest);
-    std::vector<float> sums(kRows);
-    std::vector<float> target_logits(kRows);
+    const View row_max = Upload(kTokens, 1, highest);
+    std::vector<float> sums(kTokens);
+    std::vector<float> target_logits(kTokens);
     for (size_t p = 0; p < parts.size(); ++p) {
-      const View row_sum = Fresh(kRows, 1);
-      const View target_logit = Fresh(kRows, 1);
+      const View row_sum = Fresh(kTokens, 1);
+      const View target_logit = Fresh(kTokens, 1);
       device().RowSumExp(parts[p], row_max, ids, cut[p], row_sum, target_logit);
       const std::vector<float> local_sums = Download(row_sum);
       const std::vector<float> local_targets = Download(target_logit);
@@ -56,15 +56,15 @@ class CrossEntropy : public DeviceTest {
         target_logits[i] += local_targets[i];
       }
     }
-    const View row_sum = Upload(kRows, 1, sums);
+    const View row_sum = Upload(kTokens, 1, sums);
     const View total = UploadTotal(3);
-    device().AddLossSum(row_max, row_sum, Upload(kRows, 1, target_logits), total);
+    device().AddLossSum(row_max, row_sum, Upload(kTokens, 1, target_logits), total);
     Result result = {.loss = DownloadTotal(total) - 3,
-                     .gradient = std::vector<float>(kRows * kVocabulary)};
+                     .gradient = std::vector<float>(kTokens * kVocabulary)};
     for (size_t p = 0; p < parts.size(); ++p) {
       device().SoftmaxGradient(row_max, row_sum, ids, cut[p], scale, parts[p]);
       const std::vector<float> local = Download(parts[p]);
-      for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t row = 0; row < kTokens; ++row) {
         std::copy_n(local.begin() + row * parts[p].cols, parts[p].cols,
                     result.gradient.begin() + row * kVocabulary + cut[p]);
       }
@@ -91,7 +91,7 @@ std::vector<int32_t> Targets() {
 }
 
 TEST_P(CrossEntropy, AgreesAndItsGradientIsTheDerivative) {
-  const std::vector<float> logits = Normal(kRows * kVocabulary, 1, 3);
+  const std::vector<float> logits = Normal(kTokens * kVocabulary, 1, 3);
   const Result result = Run(logits, Targets(), {0, kVocabulary}, 0.125);
   const Doubles logits64 = ToDoubles(logits);
   EXPECT_NEAR(result.loss / LossOf(logits64, Targets()), 1, 1e-7);
@@ -102,7 +102,7 @@ TEST_P(CrossEntropy, AgreesAndItsGradientIsTheDerivative) {
 }
 
 TEST_P(CrossEntropy, IsTheSameForAnyCutOfTheVocabulary) {
-  const std::vector<float> logits = Normal(kRows * kVocabulary, 2, 3);
+  const std::vector<float> logits = Normal(kTokens * kVocabulary, 2, 3);
   const Result whole = Run(logits, Targets(), {0, kVocabulary}, 1);
   for (const std::vector<int64_t>& cut :
        {std::vector<int64_t>{0, 27, 53}, {0, 18, 36, 53}, {0, 1, 52, 53}}) {
@@ -113,18 +113,19 @@ TEST_P(CrossEntropy, IsTheSameForAnyCutOfTheVocabulary) {
 }
 
 TEST_P(CrossEntropy, SurvivesLargeLogits) {
-  std::vector<float> logits(kRows * kVocabulary, -1e4F);
-  for (int64_t row = 0; row < kRows; ++row) {
+  std::vector<float> logits(kTokens * kVocabulary, -1e4F);
+  for (int64_t row = 0; row < kTokens; ++row) {
     const auto first = static_cast<size_t>(row * kVocabulary);
     logits[first + static_cast<size_t>(Targets()[static_cast<size_t>(row)])] = 1e4F;
   }
   const Result result = Run(logits, Targets(), {0, 20, kVocabulary}, 1);
   EXPECT_EQ(result.loss, 0);
-  EXPECT_EQ(std::count(result.gradient.begin(), result.gradient.end(), 0.0F), kRows * kVocabulary);
+  EXPECT_EQ(std::count(result.gradient.begin(), result.gradient.end(), 0.0F),
+            kTokens * kVocabulary);
 }
 
 TEST_P(CrossEntropy, ADivergedModelShowsAsNotANumber) {
-  std::vector<float> logits = Normal(kRows * kVocabulary, 2);
+  std::vector<float> logits = Normal(kTokens * kVocabulary, 2);
   logits[5] = NAN;
   EXPECT_TRUE(std::isnan(Run(logits, Targets(), {0, kVocabulary}, 1).loss));
 }

@@ -21,6 +21,17 @@ Doubles ToDoubles(const std::vector<float>& values) {
   return {values.begin(), values.end()};
 }
 
+double InnerProduct(const Doubles& x, const std::vector<float>& y) {
+  double total = 0;
+  for (size_t i = 0; i < x.size(); ++i) total += x[i] * static_cast<double>(y[i]);
+  return total;
+}
+
+double GeluOf(double x) {
+  const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1 + std::tanh(u));
+}
+
 double RelativeError(const std::vector<float>& actual, const Doubles& expected) {
   if (actual.size() != expected.size()) return std::numeric_limits<double>::infinity();
   double error = 0;

@@ -20,6 +20,10 @@ using Doubles = std::vector<double>;
 std::vector<float> Normal(int64_t count, uint32_t seed, float scale = 1);
 Doubles ToDoubles(const std::vector<float>& values);
 
+double InnerProduct(const Doubles& x, const std::vector<float>& y);
+// By tanh, as GPT-2's.
+double GeluOf(double x);
+
 // ||actual - expected|| / ||expected||.
 double RelativeError(const std::vector<float>& actual, const Doubles& expected);
 

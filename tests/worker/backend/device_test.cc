@@ -27,17 +27,6 @@ class DeviceOps : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceOps, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& suite) { return suite.param; });
 
-double Dot(const Doubles& x, const std::vector<float>& y) {
-  double total = 0;
-  for (size_t i = 0; i < x.size(); ++i) total += x[i] * static_cast<double>(y[i]);
-  return total;
-}
-
-double GeluOf(double x) {
-  const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1 + std::tanh(u));
-}
-
 // y of [rows, cols].
 Doubles LayerNormOf(const Doubles& x, const Doubles& weight, const Doubles& bias, double eps) {
   const size_t cols = weight.size();
@@ -194,12 +183,15 @@ TEST_P(DeviceOps, LayerNormAgreesAndItsGradientIsTheDerivative) {
     device().LayerNormGradient(Upload(rows, cols, dy), x_view, weight_view, mean, rstd, dx, dweight,
                                dbias);
     Doubles expected_dx = DifferenceQuotient(
-        [&](const Doubles& v) { return Dot(LayerNormOf(v, weight64, bias64, kEps), dy); }, x64);
+        [&](const Doubles& v) { return InnerProduct(LayerNormOf(v, weight64, bias64, kEps), dy); },
+        x64);
     for (size_t i = 0; i < start.size(); ++i) expected_dx[i] += static_cast<double>(start[i]);
     Doubles expected_dweight = DifferenceQuotient(
-        [&](const Doubles& v) { return Dot(LayerNormOf(x64, v, bias64, kEps), dy); }, weight64);
+        [&](const Doubles& v) { return InnerProduct(LayerNormOf(x64, v, bias64, kEps), dy); },
+        weight64);
     Doubles expected_dbias = DifferenceQuotient(
-        [&](const Doubles& v) { return Dot(LayerNormOf(x64, weight64, v, kEps), dy); }, bias64);
+        [&](const Doubles& v) { return InnerProduct(LayerNormOf(x64, weight64, v, kEps), dy); },
+        bias64);
     for (size_t i = 0; i < weight.size(); ++i) {
       expected_dweight[i] += static_cast<double>(bias[i]);
       expected_dbias[i] += static_cast<double>(weight[i]);

@@ -58,11 +58,11 @@ class Fp8Ops : public DeviceTest {
   }
 };
 
-constexpr DType kTypes[] = {DType::kE4m3, DType::kE5m2};
+constexpr DType kTypesOf8Bits[] = {DType::kE4m3, DType::kE5m2};
 
 TEST_P(Fp8Ops, CodesAreNearestUnderTheTensorsOwnScaleAsItLiesAndTransposed) {
   const std::pair<int64_t, int64_t> shapes[] = {{16, 16}, {48, 80}, {64, 64}, {144, 208}};
-  for (const DType type : kTypes) {
+  for (const DType type : kTypesOf8Bits) {
     const Fp8Format& format = Fp8FormatOf(type);
     for (const auto& [rows, cols] : shapes) {
       std::vector<float> values = InBf16(Normal(rows * cols, 7, 0.02F));
@@ -94,7 +94,7 @@ TEST_P(Fp8Ops, CodesAreNearestUnderTheTensorsOwnScaleAsItLiesAndTransposed) {
 }
 
 TEST_P(Fp8Ops, ZerosHaveTheScaleOne) {
-  for (const DType type : kTypes) {
+  for (const DType type : kTypesOf8Bits) {
     const Fp8View zeros = Quantised(32, 16, type, std::vector<float>(512));
     EXPECT_EQ(Download(zeros.scale).front(), 1);
     EXPECT_EQ(Numbers(zeros), Doubles(512));
@@ -205,7 +205,7 @@ TEST_P(Fp8Ops, ProductsAreNearThoseOfTheTensorsThemselves) {
       expected.push_back(sum);
     }
   }
-  for (const DType type : kTypes) {
+  for (const DType type : kTypesOf8Bits) {
     const View c = Fresh(kM, kN);
     device().Fp8MatMul(Quantised(kM, kK, type, a), Quantised(kN, kK, DType::kE4m3, b), 0, c);
     const double error = RelativeError(Download(c), expected);

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr std::chrono::milliseconds kDeadline{20};
+constexpr std::chrono::milliseconds kSoon{20};
 
 // Rank 0 of two, whose first look comes back after the deadline and finds nothing; from the second
 // one on all has come, or nothing ever does.
@@ -34,7 +34,7 @@ class LateTransport final : public Transport {
     return {};
   }
   BackendStatus Test(int /*request*/, bool* done) override {
-    if (looks_++ == 0) std::this_thread::sleep_for(2 * kDeadline);
+    if (looks_++ == 0) std::this_thread::sleep_for(2 * kSoon);
     *done = comes_ && looks_ > 2;  // a barrier sends and receives
     return {};
   }
@@ -48,7 +48,7 @@ class LateTransport final : public Transport {
 TEST(LateLook, BlamesNobodyForWhatHasComeMeanwhile) {
   for (const bool comes : {true, false}) {
     const std::unique_ptr<Comm> comm =
-        MakeCollectives(std::make_unique<LateTransport>(comes), {.timeout_ms = kDeadline.count()});
+        MakeCollectives(std::make_unique<LateTransport>(comes), {.timeout_ms = kSoon.count()});
     const BackendStatus status = comm->Barrier(World(*comm));
     EXPECT_EQ(status.ok(), comes) << status.text;
   }

@@ -20,10 +20,6 @@ using ::testing::HasSubstr;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBf16, DType::kF16};
 
-double GeluOf(double x) {
-  const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1 + std::tanh(u));
-}
 double GeluSlope(double x) {
   return (GeluOf(x + 1e-5) - GeluOf(x - 1e-5)) / 2e-5;
 }

@@ -17,12 +17,6 @@ class LlamaOps : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, LlamaOps, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& suite) { return suite.param; });
 
-double Dot(const Doubles& x, const std::vector<float>& y) {
-  double total = 0;
-  for (size_t i = 0; i < x.size(); ++i) total += x[i] * static_cast<double>(y[i]);
-  return total;
-}
-
 Doubles RmsNormOf(const Doubles& x, const Doubles& weight, double eps) {
   const size_t cols = weight.size();
   Doubles y(x.size());
@@ -57,10 +51,10 @@ TEST_P(LlamaOps, RmsNormAgreesAndItsGradientIsTheDerivative) {
     const View dweight = Upload(1, cols, weight_start);
     device().RmsNormGradient(Upload(rows, cols, dy), x_view, weight_view, rstd, dx, dweight);
     Doubles expected_dx = DifferenceQuotient(
-        [&](const Doubles& v) { return Dot(RmsNormOf(v, weight64, kEps), dy); }, x64);
+        [&](const Doubles& v) { return InnerProduct(RmsNormOf(v, weight64, kEps), dy); }, x64);
     for (size_t i = 0; i < start.size(); ++i) expected_dx[i] += static_cast<double>(start[i]);
     Doubles expected_dweight = DifferenceQuotient(
-        [&](const Doubles& v) { return Dot(RmsNormOf(x64, v, kEps), dy); }, weight64);
+        [&](const Doubles& v) { return InnerProduct(RmsNormOf(x64, v, kEps), dy); }, weight64);
     for (size_t i = 0; i < weight.size(); ++i) {
       expected_dweight[i] += static_cast<double>(weight_start[i]);
     }

@@ -23,7 +23,7 @@ struct NormCase {
 // In packs of 16 bytes: rows of a warp, of two, of four, of a block; longer ones; rows that do not
 // consist of packs. So many of them that a thread has several in turn, of the first so many that
 // their sums are cut.
-std::vector<NormCase> Cases() {
+std::vector<NormCase> NormCases() {
   return {{34000, 4, true},  {2130, 132, true},  {1060, 516, true}, {540, 1028, true},
           {270, 2052, true}, {3, 4096, true},    {9, 4100, true},   {40, 37, true},
           {2130, 12, false}, {540, 1028, false}, {9, 4100, false},  {40, 37, false}};
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, NormOps, ::testing::ValuesIn(TestedBackends()
                          [](const auto& suite) { return suite.param; });
 
 TEST_P(NormOps, HoldForManyRowsOfEveryLength) {
-  for (const NormCase& c : Cases()) {
+  for (const NormCase& c : NormCases()) {
     SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.cols));
     Fill(c);
     const View x = Upload(c.rows, c.cols, x_);

@@ -44,13 +44,13 @@ class WideAttention : public DeviceTest {
 INSTANTIATE_TEST_SUITE_P(Backends, WideAttention, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& suite) { return suite.param; });
 
-struct Case {
+struct WideCase {
   std::string name;
   AttentionShape shape;
   int64_t document = 0;  // tokens of each document; 0: no mask
 };
 
-std::vector<Case> Cases() {
+std::vector<WideCase> WideCases() {
   return {
       {"one tile", {.batch = 1, .seq_len = 64, .heads = 1, .head_dim = 64, .kv_heads = 1}},
       {"ragged tiles, shared keys",
@@ -71,7 +71,7 @@ std::vector<Case> Cases() {
   };
 }
 
-std::vector<int32_t> FirstVisible(const Case& c) {
+std::vector<int32_t> FirstVisible(const WideCase& c) {
   std::vector<int32_t> first;
   const AttentionShape& shape = c.shape;
   for (int64_t row = 0; c.document > 0 && row < shape.batch * shape.query_len(); ++row) {
@@ -81,7 +81,7 @@ std::vector<int32_t> FirstVisible(const Case& c) {
 }
 
 TEST_P(WideAttention, AgreesWithSinglePrecisionAndRepeatsItsBits) {
-  for (const Case& c : Cases()) {
+  for (const WideCase& c : WideCases()) {
     const AttentionShape& shape = c.shape;
     const int64_t query_rows = shape.batch * shape.query_len();
     const int64_t key_rows = shape.batch * shape.seq_len;

@@ -21,8 +21,6 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 // One rank's: weight gradients so far, and between the start and the wait of each call.
 struct Beside {
   int64_t products = 0;

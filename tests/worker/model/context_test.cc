@@ -13,22 +13,20 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
-struct LayoutCase {
+struct ContextCase {
   int dp, cp, tp, pp;
   ScheduleKind schedule = k1f1b;
   int virtual_stages = 1;
   Recompute recompute = Recompute::kNone;
 };
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+Layout LayoutOf(const ContextCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, 2, job);
   layout.cp = c.cp;
   layout.virtual_stages = c.virtual_stages;
   layout.recompute = c.recompute;
   return layout;
 }
-void PrintTo(const LayoutCase& c, std::ostream* out) {
+void PrintTo(const ContextCase& c, std::ostream* out) {
   JobSpec job;
   job.training.global_batch_size = 8;  // SmallJob's
   *out << LayoutText(LayoutOf(c, job));
@@ -75,7 +73,7 @@ void ExpectTrainsAsASingleRank(const JobSpec& job, const Layout& layout, const T
             2e-6);
 }
 
-class ContextParallel : public testing::TestWithParam<LayoutCase> {};
+class ContextParallel : public testing::TestWithParam<ContextCase> {};
 
 TEST_P(ContextParallel, TrainsGpt2AsASingleRank) {
   const TestFolder folder;
@@ -90,12 +88,12 @@ TEST_P(ContextParallel, TrainsPackedDocumentsOfLlamaAsASingleRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trainer, ContextParallel,
-                         testing::Values(LayoutCase{1, 2, 1, 1}, LayoutCase{1, 4, 1, 1},
-                                         LayoutCase{1, 2, 2, 1}, LayoutCase{2, 2, 1, 2},
-                                         LayoutCase{1, 2, 1, 2, ScheduleKind::kZeroBubbleH1},
-                                         LayoutCase{1, 2, 1, 2, ScheduleKind::kInterleaved, 2},
-                                         LayoutCase{1, 2, 1, 1, k1f1b, 1, Recompute::kFull},
-                                         LayoutCase{1, 2, 1, 2, k1f1b, 1, Recompute::kSelective}));
+                         testing::Values(ContextCase{1, 2, 1, 1}, ContextCase{1, 4, 1, 1},
+                                         ContextCase{1, 2, 2, 1}, ContextCase{2, 2, 1, 2},
+                                         ContextCase{1, 2, 1, 2, ScheduleKind::kZeroBubbleH1},
+                                         ContextCase{1, 2, 1, 2, ScheduleKind::kInterleaved, 2},
+                                         ContextCase{1, 2, 1, 1, k1f1b, 1, Recompute::kFull},
+                                         ContextCase{1, 2, 1, 2, k1f1b, 1, Recompute::kSelective}));
 
 TEST(ContextParallel, TrainsLlamaAndPackedGpt2AsASingleRank) {
   const TestFolder folder, packed_folder;
@@ -110,7 +108,7 @@ TEST(ContextParallel, TrainsInBf16InThePlannedMemory) {
   const TestFolder folder;
   JobSpec job = LlamaJob(folder.path());
   job.training.mixed_precision = Precision::kBf16;
-  for (const LayoutCase& c : {LayoutCase{1, 2, 1, 1}, LayoutCase{1, 4, 2, 1}}) {
+  for (const ContextCase& c : {ContextCase{1, 2, 1, 1}, ContextCase{1, 4, 2, 1}}) {
     const TrainingOutcome outcome =
         TrainWith(job, LayoutOf(c, job), folder.Make(absl::StrCat("cp", c.cp)));
     ASSERT_EQ(outcome.status(), absl::OkStatus());

@@ -13,9 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 JobSpec OddJob(const std::string& folder) {
   JobSpec job = SmallJob(folder);
   job.model.vocab_size = 259;  // tp does not divide it

@@ -30,8 +30,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 // The small GPT-2; a Llama with everything that sets it apart.
 JobSpec JobOf(ModelFamily family, const std::string& folder) {
   JobSpec job = SmallJob(folder);

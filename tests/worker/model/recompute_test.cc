@@ -12,22 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
-constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
-
-JobSpec LlamaJob(const std::string& folder) {
-  JobSpec job = SmallJob(folder);
-  job.model.family = ModelFamily::kLlama;
-  job.model.num_kv_heads = 2;
-  job.model.head_dim = 24;
-  job.model.ffn_size = 176;
-  job.model.tied_embeddings = false;
-  return job;
-}
-
-struct LayoutCase {
+struct RecomputeCase {
   int dp, tp, pp;
   ScheduleKind schedule;
   int64_t micro_batch_size;
@@ -35,20 +20,20 @@ struct LayoutCase {
   std::vector<int64_t> layers_per_stage = {};
 };
 
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+Layout LayoutOf(const RecomputeCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
   layout.virtual_stages = c.virtual_stages;
   layout.layers_per_stage = c.layers_per_stage;
   return layout;
 }
 
-void PrintTo(const LayoutCase& c, std::ostream* out) {
+void PrintTo(const RecomputeCase& c, std::ostream* out) {
   JobSpec job;
   job.training.global_batch_size = 8;  // SmallJob's
   *out << LayoutText(LayoutOf(c, job));
 }
 
-class AnyLayoutThatRecomputes : public testing::TestWithParam<LayoutCase> {};
+class AnyLayoutThatRecomputes : public testing::TestWithParam<RecomputeCase> {};
 
 // `layout` with every mode everywhere, and with another one on each stage.
 std::vector<Layout> Recomputing(Layout layout) {
@@ -67,7 +52,7 @@ std::vector<Layout> Recomputing(Layout layout) {
 
 TEST_P(AnyLayoutThatRecomputes, GivesTheBitsOfOneThatDoesNotInLessMemory) {
   const TestFolder folder;
-  for (JobSpec job : {SmallJob(folder.path()), LlamaJob(folder.path())}) {
+  for (JobSpec job : {SmallJob(folder.path()), SmallLlamaJob(folder.path())}) {
     job.training.steps = 5;
     job.validation = {.interval = 2, .steps = 1};
     job.data.split = 0.2;
@@ -91,13 +76,15 @@ TEST_P(AnyLayoutThatRecomputes, GivesTheBitsOfOneThatDoesNotInLessMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Trainer, AnyLayoutThatRecomputes,
-    testing::Values(LayoutCase{1, 1, 1, kGpipe, 2}, LayoutCase{1, 2, 1, k1f1b, 4},
-                    LayoutCase{1, 1, 4, k1f1b, 1}, LayoutCase{2, 2, 2, k1f1b, 1},
-                    LayoutCase{1, 2, 2, kInterleaved, 2, 2}, LayoutCase{2, 1, 2, kZeroBubble, 1},
-                    LayoutCase{1, 2, 3, kZeroBubble, 1, 1, {1, 2, 1}},
-                    LayoutCase{1, 2, 3, kGpipe, 2, 1, {2, 1, 1}}));
+INSTANTIATE_TEST_SUITE_P(Trainer, AnyLayoutThatRecomputes,
+                         testing::Values(RecomputeCase{1, 1, 1, kGpipe, 2},
+                                         RecomputeCase{1, 2, 1, k1f1b, 4},
+                                         RecomputeCase{1, 1, 4, k1f1b, 1},
+                                         RecomputeCase{2, 2, 2, k1f1b, 1},
+                                         RecomputeCase{1, 2, 2, kInterleaved, 2, 2},
+                                         RecomputeCase{2, 1, 2, kZeroBubble, 1},
+                                         RecomputeCase{1, 2, 3, kZeroBubble, 1, 1, {1, 2, 1}},
+                                         RecomputeCase{1, 2, 3, kGpipe, 2, 1, {2, 1, 1}}));
 
 }  // namespace
 }  // namespace weft

@@ -14,22 +14,7 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
-constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
-
-JobSpec LlamaJob(const std::string& folder, int64_t kv_heads) {
-  JobSpec job = SmallJob(folder);
-  job.model.family = ModelFamily::kLlama;
-  job.model.num_kv_heads = kv_heads;
-  job.model.head_dim = 24;
-  job.model.ffn_size = 176;
-  job.model.tied_embeddings = false;
-  return job;
-}
-
-struct LayoutCase {
+struct TokenCutCase {
   int dp, tp, pp;
   ScheduleKind schedule;
   int64_t micro_batch_size;
@@ -39,7 +24,7 @@ struct LayoutCase {
   std::vector<int64_t> layers_per_stage = {};
 };
 
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+Layout LayoutOf(const TokenCutCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
   layout.virtual_stages = c.virtual_stages;
   layout.recompute = c.recompute;
@@ -49,17 +34,17 @@ Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
   return layout;
 }
 
-void PrintTo(const LayoutCase& c, std::ostream* out) {
+void PrintTo(const TokenCutCase& c, std::ostream* out) {
   JobSpec job;
   job.training.global_batch_size = 8;  // SmallJob's
   *out << LayoutText(LayoutOf(c, job));
 }
 
-class AnyLayoutThatCutsTokens : public testing::TestWithParam<LayoutCase> {};
+class AnyLayoutThatCutsTokens : public testing::TestWithParam<TokenCutCase> {};
 
 TEST_P(AnyLayoutThatCutsTokens, TrainsTheSameModelAsASingleRankInThePlannedMemory) {
   const TestFolder folder;
-  for (const JobSpec& job : {SmallJob(folder.path()), LlamaJob(folder.path(), 2)}) {
+  for (const JobSpec& job : {SmallJob(folder.path()), SmallLlamaJob(folder.path(), 2)}) {
     const std::string name(WordOf(job.model.family));
     const TrainingOutcome single =
         TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make(name + "single"));
@@ -98,19 +83,19 @@ TEST_P(AnyLayoutThatCutsTokens, HasTheBitsOfWholeResidualsButForNorms) {
 
 INSTANTIATE_TEST_SUITE_P(
     Trainer, AnyLayoutThatCutsTokens,
-    testing::Values(LayoutCase{1, 2, 1, k1f1b, 2}, LayoutCase{1, 4, 1, kGpipe, 1},
-                    LayoutCase{2, 2, 2, k1f1b, 1}, LayoutCase{1, 4, 2, kZeroBubble, 2},
-                    LayoutCase{1, 2, 2, kInterleaved, 2, 2},
-                    LayoutCase{1, 2, 3, kZeroBubble, 2, 1, Recompute::kNone, 22, {1, 2, 1}},
-                    LayoutCase{1, 2, 1, k1f1b, 4, 1, Recompute::kFull, 26},
-                    LayoutCase{1, 2, 2, k1f1b, 1, 1, Recompute::kSelective, 16, {1, 3}},
-                    LayoutCase{1, 4, 2, kInterleaved, 1, 2, Recompute::kFull}));
+    testing::Values(TokenCutCase{1, 2, 1, k1f1b, 2}, TokenCutCase{1, 4, 1, kGpipe, 1},
+                    TokenCutCase{2, 2, 2, k1f1b, 1}, TokenCutCase{1, 4, 2, kZeroBubble, 2},
+                    TokenCutCase{1, 2, 2, kInterleaved, 2, 2},
+                    TokenCutCase{1, 2, 3, kZeroBubble, 2, 1, Recompute::kNone, 22, {1, 2, 1}},
+                    TokenCutCase{1, 2, 1, k1f1b, 4, 1, Recompute::kFull, 26},
+                    TokenCutCase{1, 2, 2, k1f1b, 1, 1, Recompute::kSelective, 16, {1, 3}},
+                    TokenCutCase{1, 4, 2, kInterleaved, 1, 2, Recompute::kFull}));
 
 // Two causes of partial gradients at once: one kv head for four ranks, and cut tokens.
 TEST(SequenceParallel, TrainsWhereRanksShareKvHeads) {
   const TestFolder folder;
   for (const int64_t kv_heads : {1, 2}) {
-    const JobSpec job = LlamaJob(folder.path(), kv_heads);
+    const JobSpec job = SmallLlamaJob(folder.path(), kv_heads);
     const TrainingOutcome single = TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job),
                                              folder.Make(absl::StrCat("single", kv_heads)));
     Layout layout = MakeLayout(1, 4, 2, k1f1b, 2, job);

@@ -166,7 +166,6 @@ TEST(Stage, HasStretchesWhereNothingMovesBetweenRanks) {
   JobSpec job = UnevenJob(folder);
   job.model.num_blocks = 4;
   job.training.global_batch_size = 8;
-  constexpr auto k1f1b = ScheduleKind::kOneForwardOneBackward;
   const auto with = [&](Layout layout, int zero_stage, int cp = 1) {
     layout.zero_stage = zero_stage;
     layout.cp = cp;

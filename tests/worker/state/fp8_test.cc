@@ -21,8 +21,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 class Fp8 : public testing::Test {
  protected:
   Fp8() : job_(SmallJob(folder_.path())) { job_.training.mixed_precision = Precision::kFp8; }

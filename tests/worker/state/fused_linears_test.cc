@@ -18,8 +18,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 // Biases of 16 elements, of 8 in two.
 JobSpec NarrowGpt(const std::string& folder) {
   JobSpec job = SmallJob(folder);

@@ -13,8 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 struct OptimizerCase {
   const char* name;
   OptimizerSpec optimizer;

@@ -19,11 +19,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
-constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
-
 struct ZeroCase {
   int zero_stage;
   int dp, tp, pp;
@@ -242,34 +237,34 @@ TEST(Zero, SharesTheWorkOfASaveAmongItsRanks) {
 // Breaks one thing of what ZeRO asks of the Comm, on every rank.
 class BrokenComm : public AtOnceComm {
  public:
-  enum class Bug { kNoGather, kNoScatter, kShiftedPart, kNoReplicas };
-  BrokenComm(Comm& inner, Bug bug) : AtOnceComm(inner), bug_(bug) {}
+  enum class ZeroBug { kNoGather, kNoScatter, kShiftedPart, kNoReplicas };
+  BrokenComm(Comm& inner, ZeroBug bug) : AtOnceComm(inner), bug_(bug) {}
 
   BackendStatus AllGather(int group, View data) override {
-    if (bug_ == Bug::kNoGather) return {};
+    if (bug_ == ZeroBug::kNoGather) return {};
     return inner_.AllGather(group, data);
   }
   BackendStatus ReduceScatter(int group, ReduceOp op, View data) override {
-    if (bug_ == Bug::kNoScatter) return {};
+    if (bug_ == ZeroBug::kNoScatter) return {};
     const BackendStatus status = inner_.ReduceScatter(group, op, data);
     // This shifts the data as if parts began one element later than they do.
-    if (bug_ == Bug::kShiftedPart) {
+    if (bug_ == ZeroBug::kShiftedPart) {
       auto* values = static_cast<float*>(data.data);
       std::memmove(values, values + 1, static_cast<size_t>(data.bytes()) - sizeof(float));
     }
     return status;
   }
   BackendStatus AllReduce(int group, ReduceOp op, View data) override {
-    if (bug_ == Bug::kNoReplicas && data.elements() > 256) return {};
+    if (bug_ == ZeroBug::kNoReplicas && data.elements() > 256) return {};
     return inner_.AllReduce(group, op, data);
   }
 
  private:
-  const Bug bug_;
+  const ZeroBug bug_;
 };
 
 struct BugCase {
-  BrokenComm::Bug bug;
+  BrokenComm::ZeroBug bug;
   ZeroCase layout;
 };
 
@@ -293,19 +288,19 @@ TEST_P(PlantedInZero, IsSeenInTheCurve) {
   EXPECT_GT(RelativeDifference(bug.losses(), single.losses()), 100 * 1e-6);
 }
 
-using Bug = BrokenComm::Bug;
+using ZeroBug = BrokenComm::ZeroBug;
 INSTANTIATE_TEST_SUITE_P(
     Zero, PlantedInZero,
-    testing::Values(BugCase{Bug::kNoGather, {1, 2, 1, 1, k1f1b, 2}},
-                    BugCase{Bug::kNoGather, {3, 2, 1, 1, k1f1b, 2}},
-                    BugCase{Bug::kNoScatter, {1, 3, 1, 1, k1f1b, 2}},
-                    BugCase{Bug::kNoScatter, {2, 3, 1, 1, k1f1b, 2}},
-                    BugCase{Bug::kShiftedPart, {1, 2, 1, 1, k1f1b, 2}},
-                    BugCase{Bug::kShiftedPart, {3, 2, 1, 1, k1f1b, 2}},
-                    BugCase{Bug::kNoReplicas, {2, 4, 1, 1, k1f1b, 1, 2}},
-                    BugCase{Bug::kNoGather, {3, 2, 1, 2, k1f1b, 2, 1, false, 7}},
-                    BugCase{Bug::kNoScatter, {2, 2, 1, 2, kZeroBubble, 2, 1, false, 7}},
-                    BugCase{Bug::kNoReplicas, {3, 4, 1, 2, k1f1b, 1, 2, false, 7}}));
+    testing::Values(BugCase{ZeroBug::kNoGather, {1, 2, 1, 1, k1f1b, 2}},
+                    BugCase{ZeroBug::kNoGather, {3, 2, 1, 1, k1f1b, 2}},
+                    BugCase{ZeroBug::kNoScatter, {1, 3, 1, 1, k1f1b, 2}},
+                    BugCase{ZeroBug::kNoScatter, {2, 3, 1, 1, k1f1b, 2}},
+                    BugCase{ZeroBug::kShiftedPart, {1, 2, 1, 1, k1f1b, 2}},
+                    BugCase{ZeroBug::kShiftedPart, {3, 2, 1, 1, k1f1b, 2}},
+                    BugCase{ZeroBug::kNoReplicas, {2, 4, 1, 1, k1f1b, 1, 2}},
+                    BugCase{ZeroBug::kNoGather, {3, 2, 1, 2, k1f1b, 2, 1, false, 7}},
+                    BugCase{ZeroBug::kNoScatter, {2, 2, 1, 2, kZeroBubble, 2, 1, false, 7}},
+                    BugCase{ZeroBug::kNoReplicas, {3, 4, 1, 2, k1f1b, 1, 2, false, 7}}));
 
 }  // namespace
 }  // namespace weft

@@ -15,7 +15,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 constexpr char kEnd = '\0';
 
 // One sample a step, no clipping: losses and gradients as they are.
@@ -136,20 +135,20 @@ INSTANTIATE_TEST_SUITE_P(Trainer, PackedDocuments,
                          testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
                          [](const auto& tested) { return WordOf(tested.param).data(); });
 
-struct LayoutCase {
+struct DocumentsCase {
   int dp, tp, pp;
   ScheduleKind schedule;
   int virtual_stages = 1;
 };
-void PrintTo(const LayoutCase& c, std::ostream* out) {
+void PrintTo(const DocumentsCase& c, std::ostream* out) {
   *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << WordOf(c.schedule).data();
 }
 
-class PackedDocumentsOnAnyLayout : public testing::TestWithParam<LayoutCase> {};
+class PackedDocumentsOnAnyLayout : public testing::TestWithParam<DocumentsCase> {};
 
 // Every stage has to know where documents start, of the microbatch at hand.
 TEST_P(PackedDocumentsOnAnyLayout, TrainAsOnASingleRankInThePlannedMemory) {
-  const LayoutCase& c = GetParam();
+  const DocumentsCase& c = GetParam();
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
   job.data.eos_token_id = ' ';
@@ -169,9 +168,10 @@ TEST_P(PackedDocumentsOnAnyLayout, TrainAsOnASingleRankInThePlannedMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trainer, PackedDocumentsOnAnyLayout,
-                         testing::Values(LayoutCase{2, 2, 1, k1f1b}, LayoutCase{1, 1, 4, k1f1b},
-                                         LayoutCase{1, 1, 3, ScheduleKind::kZeroBubbleH1},
-                                         LayoutCase{1, 1, 2, ScheduleKind::kInterleaved, 2}));
+                         testing::Values(DocumentsCase{2, 2, 1, k1f1b},
+                                         DocumentsCase{1, 1, 4, k1f1b},
+                                         DocumentsCase{1, 1, 3, ScheduleKind::kZeroBubbleH1},
+                                         DocumentsCase{1, 1, 2, ScheduleKind::kInterleaved, 2}));
 
 }  // namespace
 }  // namespace weft

@@ -44,7 +44,6 @@ Watched TrainWatched(const JobSpec& job, const Layout& layout, const std::string
 }
 
 std::vector<Layout> Layouts(const JobSpec& job) {
-  constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
   std::vector<Layout> layouts = {MakeLayout(1, 1, 1, k1f1b, 2, job),
                                  MakeLayout(2, 2, 2, k1f1b, 1, job),
                                  MakeLayout(1, 1, 2, ScheduleKind::kGpipe, 2, job)};

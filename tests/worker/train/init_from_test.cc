@@ -16,8 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 JobSpec JobOf(ModelFamily family, const std::string& folder) {
   JobSpec job = SmallJob(folder);
   job.training.steps = 4;

@@ -12,9 +12,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 // Heads of 24 that are not D / H, two query heads to a kv head, positions stretched within the
 // sequence, biases in attention, a head of its own.
 JobSpec LlamaJob(const std::string& folder, int64_t kv_heads) {
@@ -35,21 +32,21 @@ JobSpec LlamaJob(const std::string& folder, int64_t kv_heads) {
   return job;
 }
 
-struct LayoutCase {
+struct LlamaCase {
   int dp, tp, pp;
   ScheduleKind schedule;
   int64_t micro_batch_size;
   int64_t kv_heads;
 };
-void PrintTo(const LayoutCase& c, std::ostream* out) {
+void PrintTo(const LlamaCase& c, std::ostream* out) {
   *out << "dp" << c.dp << " tp" << c.tp << " pp" << c.pp << " " << WordOf(c.schedule).data()
        << " micro_batch " << c.micro_batch_size << " kv_heads " << c.kv_heads;
 }
 
-class AnyLayoutOfLlama : public testing::TestWithParam<LayoutCase> {};
+class AnyLayoutOfLlama : public testing::TestWithParam<LlamaCase> {};
 
 TEST_P(AnyLayoutOfLlama, TrainsTheSameModelInThePlannedMemory) {
-  const LayoutCase& c = GetParam();
+  const LlamaCase& c = GetParam();
   const TestFolder folder;
   const JobSpec job = LlamaJob(folder.path(), c.kv_heads);
   const TrainingOutcome single =
@@ -70,7 +67,7 @@ TEST_P(AnyLayoutOfLlama, TrainsTheSameModelInThePlannedMemory) {
 }
 
 TEST_P(AnyLayoutOfLlama, HasTheSameFirstGradientsAsASingleRank) {
-  const LayoutCase& c = GetParam();
+  const LlamaCase& c = GetParam();
   const TestFolder folder;
   JobSpec job = LlamaJob(folder.path(), c.kv_heads);
   job.training.steps = 1;
@@ -86,14 +83,14 @@ TEST_P(AnyLayoutOfLlama, HasTheSameFirstGradientsAsASingleRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Trainer, AnyLayoutOfLlama,
-    testing::Values(LayoutCase{1, 1, 1, kGpipe, 8, 1}, LayoutCase{2, 1, 1, k1f1b, 2, 2},
-                    LayoutCase{1, 2, 1, k1f1b, 2, 2}, LayoutCase{1, 4, 1, k1f1b, 4, 4},
-                    LayoutCase{1, 1, 2, k1f1b, 2, 2}, LayoutCase{1, 1, 4, kGpipe, 1, 1},
-                    LayoutCase{2, 1, 2, k1f1b, 2, 1}, LayoutCase{1, 2, 2, k1f1b, 2, 2},
-                    LayoutCase{2, 2, 2, k1f1b, 1, 2}, LayoutCase{2, 2, 2, kGpipe, 2, 4},
+    testing::Values(LlamaCase{1, 1, 1, kGpipe, 8, 1}, LlamaCase{2, 1, 1, k1f1b, 2, 2},
+                    LlamaCase{1, 2, 1, k1f1b, 2, 2}, LlamaCase{1, 4, 1, k1f1b, 4, 4},
+                    LlamaCase{1, 1, 2, k1f1b, 2, 2}, LlamaCase{1, 1, 4, kGpipe, 1, 1},
+                    LlamaCase{2, 1, 2, k1f1b, 2, 1}, LlamaCase{1, 2, 2, k1f1b, 2, 2},
+                    LlamaCase{2, 2, 2, k1f1b, 1, 2}, LlamaCase{2, 2, 2, kGpipe, 2, 4},
                     // Fewer kv heads than tp ranks: neighbours share them.
-                    LayoutCase{1, 2, 1, k1f1b, 2, 1}, LayoutCase{1, 4, 1, k1f1b, 4, 2},
-                    LayoutCase{2, 4, 1, k1f1b, 1, 1}, LayoutCase{1, 4, 2, k1f1b, 2, 2}));
+                    LlamaCase{1, 2, 1, k1f1b, 2, 1}, LlamaCase{1, 4, 1, k1f1b, 4, 2},
+                    LlamaCase{2, 4, 1, k1f1b, 1, 1}, LlamaCase{1, 4, 2, k1f1b, 2, 2}));
 
 TEST(LlamaTrainer, TrainsATiedHeadAcrossStages) {
   const TestFolder folder;

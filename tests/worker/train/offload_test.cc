@@ -17,8 +17,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 // Copies as late as the contract of Device allows, where the CPU copies at once: what relies on
 // more than the contract breaks here.
 class LateDevice : public PassingDevice {

@@ -15,9 +15,7 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
-struct LayoutCase {
+struct PrecisionCase {
   const char* name;
   int dp, tp, pp;
   ScheduleKind schedule;
@@ -25,13 +23,13 @@ struct LayoutCase {
   int zero_stage = 0;
 };
 
-Layout LayoutOf(const LayoutCase& c, const JobSpec& job) {
+Layout LayoutOf(const PrecisionCase& c, const JobSpec& job) {
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, c.micro_batch_size, job);
   layout.zero_stage = c.zero_stage;
   return layout;
 }
 
-class Bf16Training : public testing::TestWithParam<LayoutCase> {
+class Bf16Training : public testing::TestWithParam<PrecisionCase> {
  protected:
   Bf16Training() : job_(SmallJob(folder_.path())) {
     job_.training.mixed_precision = Precision::kBf16;
@@ -67,12 +65,12 @@ TEST_P(Bf16Training, IsThatOfASingleRankInThePlannedMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     Precision, Bf16Training,
-    testing::Values(LayoutCase{"dp2", 2, 1, 1, k1f1b, 1}, LayoutCase{"tp2", 1, 2, 1, k1f1b, 2},
-                    LayoutCase{"tp4", 1, 4, 1, k1f1b, 2}, LayoutCase{"pp2", 1, 1, 2, k1f1b, 1},
-                    LayoutCase{"dp2_tp2_pp2", 2, 2, 2, ScheduleKind::kGpipe, 1},
-                    LayoutCase{"zb", 1, 1, 2, ScheduleKind::kZeroBubbleH1, 1},
-                    LayoutCase{"zero1", 4, 1, 1, k1f1b, 1, 1},
-                    LayoutCase{"zero3", 2, 1, 1, k1f1b, 1, 3}),
+    testing::Values(
+        PrecisionCase{"dp2", 2, 1, 1, k1f1b, 1}, PrecisionCase{"tp2", 1, 2, 1, k1f1b, 2},
+        PrecisionCase{"tp4", 1, 4, 1, k1f1b, 2}, PrecisionCase{"pp2", 1, 1, 2, k1f1b, 1},
+        PrecisionCase{"dp2_tp2_pp2", 2, 2, 2, ScheduleKind::kGpipe, 1},
+        PrecisionCase{"zb", 1, 1, 2, ScheduleKind::kZeroBubbleH1, 1},
+        PrecisionCase{"zero1", 4, 1, 1, k1f1b, 1, 1}, PrecisionCase{"zero3", 2, 1, 1, k1f1b, 1, 3}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 class Bf16 : public Bf16Training {};
@@ -150,7 +148,8 @@ TEST_F(Fp16, TrainsNearFp32InAnyLayout) {
   job_.training.mixed_precision = Precision::kFp16;
   ASSERT_EQ(single.status(), absl::OkStatus());
   EXPECT_LT(RelativeDifference(single.losses(), wide.losses()), 0x1p-11);
-  for (const LayoutCase& c : {LayoutCase{"", 2, 1, 2, k1f1b, 1, 1}, {"", 1, 2, 1, k1f1b, 2}}) {
+  for (const PrecisionCase& c :
+       {PrecisionCase{"", 2, 1, 2, k1f1b, 1, 1}, {"", 1, 2, 1, k1f1b, 2}}) {
     const TrainingOutcome outcome = TrainLayout(LayoutOf(c, job_));
     ASSERT_EQ(outcome.status(), absl::OkStatus());
     EXPECT_EQ(outcome.allocated_bytes, outcome.planned_bytes);

@@ -20,8 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-
 // Every call succeeds; that one was aborted after it had returned shows when it is asked for.
 class LateComm final : public PassingComm {
  public:

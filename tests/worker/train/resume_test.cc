@@ -20,8 +20,6 @@ namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
 
 // The part of `outcome`'s losses from `step` on.
 std::vector<double> LossesFrom(const TrainingOutcome& outcome, int64_t step) {

@@ -16,7 +16,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 enum class Planted { kNone, kLoss, kGradient };

@@ -18,11 +18,6 @@
 namespace weft {
 namespace {
 
-constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
-constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
-constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;
-constexpr ScheduleKind kZeroBubble = ScheduleKind::kZeroBubbleH1;
-
 struct LayoutCase {
   int dp, tp, pp;
   ScheduleKind schedule;

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 TEST(UpdateGuard, AdmitsWhatIsFinite) {
@@ -20,7 +20,7 @@ TEST(UpdateGuard, AdmitsWhatIsFinite) {
 
 TEST(UpdateGuard, SkipsAndCountsWhateverIsNot) {
   const std::pair<double, double> cases[] = {
-      {kNan, 1}, {1, kNan}, {kInf, 1}, {1, kInf}, {-kInf, 1}};
+      {kNotANumber, 1}, {1, kNotANumber}, {kInf, 1}, {1, kInf}, {-kInf, 1}};
   for (const auto& [loss, norm] : cases) {
     UpdateGuard guard(2);
     EXPECT_FALSE(guard.Admit(7, loss, norm)) << loss << " " << norm;
@@ -31,9 +31,9 @@ TEST(UpdateGuard, SkipsAndCountsWhateverIsNot) {
 
 TEST(UpdateGuard, EndsTheRunAfterSoManyInARowWithTheCause) {
   UpdateGuard guard(2);
-  EXPECT_FALSE(guard.Admit(1, kNan, 1));
+  EXPECT_FALSE(guard.Admit(1, kNotANumber, 1));
   EXPECT_TRUE(guard.Admit(2, 1, 1));  // starts the count again, not the total
-  EXPECT_FALSE(guard.Admit(3, kNan, 1));
+  EXPECT_FALSE(guard.Admit(3, kNotANumber, 1));
   EXPECT_EQ(guard.CheckGoingOn(), absl::OkStatus());
   EXPECT_FALSE(guard.Admit(4, 1, kInf));
   EXPECT_EQ(guard.progress().skipped_steps, 3);
@@ -50,13 +50,13 @@ TEST(UpdateGuard, BlamesTheWeightsItStartsFromUntilTheFirstUpdate) {
     return std::string(guard.CheckGoingOn().message());
   };
   UpdateGuard given(1);
-  EXPECT_FALSE(given.Admit(1, kNan, kNan));
+  EXPECT_FALSE(given.Admit(1, kNotANumber, kNotANumber));
   EXPECT_THAT(cure_of(given), testing::HasSubstr("no update was made yet"));
   EXPECT_THAT(cure_of(given), testing::HasSubstr("model.init_from"));
   EXPECT_THAT(cure_of(given), testing::Not(testing::HasSubstr("optimizer.lr")));
   UpdateGuard updated(1);
   EXPECT_TRUE(updated.Admit(1, 2, 1));
-  EXPECT_FALSE(updated.Admit(2, kNan, 1));
+  EXPECT_FALSE(updated.Admit(2, kNotANumber, 1));
   EXPECT_THAT(cure_of(updated), testing::HasSubstr("lower optimizer.lr"));
   UpdateGuard resumed(1);
   resumed.Resume({});
@@ -67,7 +67,7 @@ TEST(UpdateGuard, BlamesTheWeightsItStartsFromUntilTheFirstUpdate) {
 TEST(UpdateGuard, CountsOnFromACheckpoint) {
   UpdateGuard guard(3);
   guard.Resume({.skipped_steps = 9, .skipped_in_a_row = 2});
-  EXPECT_FALSE(guard.Admit(20, kNan, 1));
+  EXPECT_FALSE(guard.Admit(20, kNotANumber, 1));
   EXPECT_EQ(guard.progress().skipped_steps, 10);
   EXPECT_FALSE(guard.CheckGoingOn().ok());
 }

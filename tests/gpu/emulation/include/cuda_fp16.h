@@ -9,7 +9,7 @@ struct __half {
   uint16_t bits = 0;
 };
 inline float __half2float(__half x) {
-  // What a cast from _Float16 gives: that calls a function, which took a third of some tests. No
+  // A cast from _Float16 gives the same, but calls a function, which took a third of some tests. No
   // single precision is subnormal on the way, as some tests have those taken for zeros.
   const uint32_t sign = (x.bits & 0x8000U) << 16;
   const uint32_t exponent = x.bits >> 10 & 0x1fU;
