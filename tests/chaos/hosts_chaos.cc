@@ -105,14 +105,14 @@ std::string HostsChaos::WrongRanks() {
     if (ranks != 6) absl::StrAppend(&wrong, ranks, " ranks run, not 6");
     return wrong.empty();
   };
-  return Eventually(10, is_right) ? "" : wrong;
+  return Eventually(kPatienceS, is_right) ? "" : wrong;
 }
 
 std::string HostsChaos::WrongAfter(const Expected& expected, int64_t generation, int64_t step) {
   const int64_t next = expected.goes_on ? generation : generation + 1;
   // A generation that has resumed repeats steps.
   const auto has_gone_on = [&] {
-    const std::vector<RunStep> steps = Steps();
+    const std::vector<StepMetrics> steps = Steps();
     return !steps.empty() && steps.back().generation >= next &&
            steps.back().step >= step + kStepsBetween;
   };
@@ -135,9 +135,9 @@ std::string HostsChaos::WrongEnd() {
   if (!ended || ended->exit_code != 0) return "it does not end well:\n" + Words();
   const std::string checkpoints = WrongCheckpoints();
   if (!checkpoints.empty()) return checkpoints;
-  const std::vector<RunStep> steps = Steps();
+  const std::vector<StepMetrics> steps = Steps();
   int64_t last = 0;
-  for (const RunStep& each : steps) last = std::max(last, each.step);
+  for (const StepMetrics& each : steps) last = std::max(last, each.step);
   const std::string kept = folder() + ".kept";
   std::filesystem::rename(folder(), kept);
   const std::map<int64_t, std::string> curve = CurveOfAtLeast(last);
@@ -148,7 +148,7 @@ std::string HostsChaos::WrongEnd() {
 std::string HostsChaos::WrongLosses(const std::map<int64_t, std::string>& curve) const {
   std::set<std::pair<int64_t, int64_t>> told;
   int64_t last = 0;
-  for (const RunStep& each : Steps()) {
+  for (const StepMetrics& each : Steps()) {
     const std::string where = absl::StrCat("step ", each.step, " of generation ", each.generation);
     const auto expected = curve.find(each.step);
     if (expected == curve.end() || each.loss_hex != expected->second) {

@@ -56,6 +56,10 @@ std::string VariableOf(int pid, const std::string& name);
 // kill(2) by pidfd, after a look that `found` is still the same program. False: it is gone.
 bool KillFound(const Found& found, int number);
 
+// A bound of waits for what comes within some seconds on an idle machine: it only ends a test that
+// has failed. Two cores with two busy loops each and three other tests give a test a tenth of them.
+inline constexpr double kPatienceS = 180;
+
 // Polls until `condition` holds, at most `timeout_s`; returns whether it held. The pause between
 // two looks is 5 ms, and longer after one that took long: looking takes a fifth of a processor at
 // most.

@@ -96,7 +96,7 @@ void ExpectKillEndsRunThatResumes(const std::string& program, const std::string&
     ASSERT_EQ(victims.size(), 1u);
     ASSERT_TRUE(KillFound(victims[0], SIGKILL));
     const double killed_s = NowSeconds();
-    EXPECT_TRUE(Eventually(10, [&] { return weft->Wait(0) && run.Processes().empty(); }));
+    EXPECT_TRUE(Eventually(kPatienceS, [&] { return weft->Wait(0) && run.Processes().empty(); }));
     for (const Found& process : run.Processes()) ADD_FAILURE() << "left: " << process.command;
     ::testing::Test::RecordProperty("gone_after_ms",
                                     static_cast<int>(1000 * (NowSeconds() - killed_s)));
@@ -118,7 +118,7 @@ TEST(Crash, OfTheCoordinatorStopsNobody) {
     const std::vector<Found> found = run.Processes("weftd");
     ASSERT_EQ(found.size(), 1u);
     ASSERT_TRUE(KillFound(found[0], SIGKILL));
-    ASSERT_TRUE(Eventually(10, [&] {
+    ASSERT_TRUE(Eventually(kPatienceS, [&] {
       const std::vector<Found> now = run.Processes("weftd");
       return now.size() == 1 && now[0].pid != found[0].pid;
     }));

@@ -42,13 +42,13 @@ TEST(Detached, RunGoesOnIsSeenAndStopsOnRequest) {
 
 TEST(Detached, RunIsFollowedToItsEndAndCanBeLeftAgain) {
   TinyRun run;
-  ASSERT_EQ(run.RunToEnd({"--detach"}, 120).exit_code, 0);
+  ASSERT_EQ(run.RunToEnd({"--detach"}, kPatienceS).exit_code, 0);
   run.WaitForStep(5);
   {
     const std::unique_ptr<Child> watcher = run.Weft({"attach", run.job_path()});
     SleepSeconds(0.3);
     watcher->Signal(SIGINT);  // leaves; the run goes on
-    TinyRun::Finish(*watcher, 10);
+    TinyRun::Finish(*watcher, kPatienceS);
   }
   const TinyRun::Outcome followed = Say(run, {"attach", run.run_folder()});
   EXPECT_EQ(followed.exit_code, 0) << followed.err;
@@ -106,7 +106,7 @@ TEST(Detached, RunAnswersProgramsOfOthers) {
   const bool has_grpcio = std::system(("timeout 60 " + imports).c_str()) == 0;
   END_FOR_WANT_OF(has_grpcio ? "" : "no grpcio; install python3-grpcio and python3-protobuf");
   TinyRun run;
-  ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 120).exit_code, 0);
+  ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, kPatienceS).exit_code, 0);
   run.WaitForStep(12);
   const std::string generated = run.run_folder() + "/python";
   const std::string protoc = "mkdir " + generated + " && cd " + SourcePath() +

@@ -61,7 +61,7 @@ TEST(Run, KeepsTheJobsEnvironmentToItsUser) {
     return holders;
   };
   EXPECT_GE(expect_private(), 2) << "the journal, or what is beside it, and resolved.yaml";
-  EXPECT_EQ(child->Wait(90)->exit_code, 0) << child->Stderr();
+  EXPECT_EQ(child->Wait(kPatienceS)->exit_code, 0) << child->Stderr();
   EXPECT_GE(expect_private(), 2);
   for (const char* file : {"/journal.db", "/resolved.yaml"}) {
     struct stat status = {};
@@ -186,7 +186,7 @@ TEST(Run, HoldsItsFolderAlone) {
   TinyRun run;
   const std::unique_ptr<Child> first = run.Run();
   run.WaitForStep(3);
-  const TinyRun::Outcome second = run.RunToEnd({}, 10);
+  const TinyRun::Outcome second = run.RunToEnd({}, kPatienceS);
   EXPECT_EQ(second.exit_code, 75);
   EXPECT_THAT(second.err, HasSubstr("in use by another weft"));
   EXPECT_EQ(TinyRun::Finish(*first, 240).exit_code, 0);

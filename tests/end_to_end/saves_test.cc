@@ -52,7 +52,7 @@ void ExpectUndisturbed(const TinyRun& run) {
   for (const auto& [step, loss_hex] : expected) EXPECT_EQ(curve.at(step), loss_hex) << step;
 }
 
-bool Says(const Child& weft, const std::string& words, double timeout_s = 180) {
+bool Says(const Child& weft, const std::string& words, double timeout_s = kPatienceS) {
   return Eventually(timeout_s, [&] { return weft.Stdout().find(words) != std::string::npos; });
 }
 
@@ -109,20 +109,21 @@ TEST(FullDisk, OfItsWordsLosesNoneOfThem) {
   END_FOR_WANT_OF(MountSmallDisk(disk, "size=256k"));
   fs::create_symlink(disk + "/words", folder + "/start-1.out");
   const std::unique_ptr<Child> weft =
-      run.Run({"--set", "training.steps=600", "--set", "metrics.log_freq=1"});
+      run.Run({"--set", "training.steps=200", "--set", "metrics.log_freq=1", "--set",
+               "checkpoint.interval=200"});
   ASSERT_TRUE(Says(*weft, "step 20/")) << weft->Stdout() << weft->Stderr();
   Fill(disk + "/full");
-  run.WaitForStep(300, 60);
+  run.WaitForStep(100);
   const std::string words = weft->Stdout();
-  EXPECT_THAT(words, Not(HasSubstr("step 290/"))) << "there was room for them";
+  EXPECT_THAT(words, Not(HasSubstr("step 90/"))) << "there was room for them";
   fs::remove(disk + "/full");
   const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 120);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out.substr(0, words.size()), words) << "nothing is written twice";
-  for (int step = 1; step <= 600; ++step) {
-    EXPECT_THAT(outcome.out, HasSubstr("\nstep " + std::to_string(step) + "/600 ")) << step;
+  for (int step = 1; step <= 200; ++step) {
+    EXPECT_THAT(outcome.out, HasSubstr("\nstep " + std::to_string(step) + "/200 ")) << step;
   }
-  EXPECT_THAT(outcome.out, HasSubstr("\ndone: step 600 of 600"));
+  EXPECT_THAT(outcome.out, HasSubstr("\ndone: step 200 of 200"));
   EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
 }
 
@@ -148,7 +149,7 @@ TEST(FailingDisk, IsLoudAndTheNextSaveSucceedsWithTheSameLosses) {
   for (const std::string call : {"write", "fsync"}) {
     std::ofstream(flag + ".part") << call;
     fs::rename(flag + ".part", flag);
-    ASSERT_TRUE(Eventually(60,
+    ASSERT_TRUE(Eventually(kPatienceS,
                            [&] {
                              return ReadText(run.run_folder() + "/events.jsonl")
                                         .find(call + " failed: Input/output") != std::string::npos;
@@ -286,7 +287,7 @@ TEST(Load, ThatFailsTriesTheStepBefore) {
       run.Run({"--set", "training.global_batch_size=64", "--set", "checkpoint.interval=20"});
   run.WaitForStep(41);
   const std::string newest = run.run_folder() + "/checkpoint/step-40";
-  ASSERT_TRUE(Eventually(10, [&] { return fs::exists(newest + "/manifest.json"); }));
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return fs::exists(newest + "/manifest.json"); }));
   fs::remove(newest + "/manifest.json");
   fs::create_directory(newest + "/manifest.json");
   const std::vector<Found> workers = run.Processes("weft-worker");

@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "launcher/run/run_folder.h"
 #include "tests/places.h"
@@ -56,7 +54,7 @@ TinyRun::TinyRun() {
 
 TinyRun::~TinyRun() {
   for (const Found& process : Processes()) KillFound(process, SIGKILL);
-  Eventually(5, [&] { return Processes().empty(); });
+  Eventually(kPatienceS, [&] { return Processes().empty(); });
   std::error_code error;
   for (const std::string& path : SharedFiles()) std::filesystem::remove_all(path, error);
   if (::testing::Test::HasFailure()) {
@@ -102,25 +100,6 @@ TinyRun::Outcome TinyRun::RunToEnd(const std::vector<std::string>& more, double 
 void TinyRun::WaitForStep(int64_t step, double timeout_s) const {
   EXPECT_TRUE(Eventually(timeout_s, [&] { return LastStep() >= step; }))
       << "step " << step << " not reached; last is " << LastStep();
-}
-
-std::vector<StepMetrics> MetricsOf(const std::string& run_folder) {
-  std::istringstream lines(ReadText(run_folder + "/metrics.jsonl"));
-  std::vector<StepMetrics> metrics;
-  for (std::string line; std::getline(lines, line);) {
-    // A line may be half written, or torn by a kill.
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded()) continue;
-    metrics.push_back(
-        {json.at("step"), json.at("generation"), json.at("loss"), json.at("loss_hex")});
-  }
-  return metrics;
-}
-
-std::map<int64_t, std::string> TinyRun::Curve() const {
-  std::map<int64_t, std::string> curve;
-  for (const StepMetrics& metrics : Metrics()) curve[metrics.step] = metrics.loss_hex;
-  return curve;
 }
 
 int64_t TinyRun::LastStep() const {

@@ -9,19 +9,9 @@
 #include <vector>
 
 #include "tests/end_to_end/child.h"
+#include "tests/end_to_end/step_metrics.h"
 
 namespace weft {
-
-// One line of metrics.jsonl.
-struct StepMetrics {
-  int64_t step = 0;
-  int64_t generation = 0;
-  double loss = 0;
-  std::string loss_hex;
-};
-
-// Returns the metrics of a run folder, in the order of the file: steps may repeat after a crash.
-std::vector<StepMetrics> MetricsOf(const std::string& run_folder);
 
 class TinyRun {
  public:
@@ -48,10 +38,10 @@ class TinyRun {
   static Outcome Finish(Child& child, double timeout_s);
 
   // Waits until the metrics show `step`; fails the test after `timeout_s`.
-  void WaitForStep(int64_t step, double timeout_s = 180) const;
+  void WaitForStep(int64_t step, double timeout_s = kPatienceS) const;
   std::vector<StepMetrics> Metrics() const { return MetricsOf(run_folder_); }
   // Last line of each step: step -> loss_hex.
-  std::map<int64_t, std::string> Curve() const;
+  std::map<int64_t, std::string> Curve() const { return CurveOf(run_folder_); }
   int64_t LastStep() const;
   // Names of committed checkpoints: "step-10".
   std::set<std::string> Checkpoints() const;
@@ -60,7 +50,7 @@ class TinyRun {
   std::vector<Found> Processes(const std::string& program = "") const;
   // No process, socket, shared-memory segment or temporary file of this run is left after at most
   // `timeout_s`.
-  void ExpectNothingLeft(double timeout_s = 10) const;
+  void ExpectNothingLeft(double timeout_s = kPatienceS) const;
 
   const std::string& job_path() const { return job_path_; }
   const std::string& run_folder() const { return run_folder_; }

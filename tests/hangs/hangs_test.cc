@@ -133,7 +133,7 @@ std::string StacksOf(const TinyRun& run) {
 
 // Ranks that are through with the run have none.
 void ExpectStacks(const TinyRun& run, int rank) {
-  ASSERT_TRUE(Eventually(30, [&] { return !ReadText(StacksOf(run)).empty(); }));
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return !ReadText(StacksOf(run)).empty(); }));
   const std::string path = StacksOf(run);
   EXPECT_THAT(ReadText(path), HasSubstr("==== rank " + std::to_string(rank) + ", process "));
   struct stat found = {};
@@ -156,7 +156,7 @@ std::optional<bool> HangOnce(const Kind& kind, const std::string& layout, int ra
   const double stopped_s = NowSeconds();
   double seen_s = stopped_s, late_s = 0;
   std::optional<Verdict> named;
-  EXPECT_TRUE(Eventually(60, [&] {
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
     late_s = std::max(late_s, NowSeconds() - seen_s);
     seen_s = NowSeconds();
     return (named = VerdictOf(run)).has_value();
@@ -309,7 +309,7 @@ TEST(Hangs, AndSlownessAreNotSeenWhereFourRanksShareOneCore) {
       const OnOneCore bound;
       weft = run.Run(Arguments(layout, "100000"));
     }
-    run.WaitForStep(20, 60);
+    run.WaitForStep(20, kPatienceS);
     const double begun_s = NowSeconds();
     const auto has_ended = [&] { return weft->Wait(0).has_value(); };
     EXPECT_FALSE(Eventually(sound_s, [&] { return has_ended() || !SlownessIn(run).empty(); }))

@@ -62,7 +62,7 @@ class Hosts : public ::testing::Test {
   void StopWeftd() {
     const auto stopped = bed_->Run(1, "kill $(pgrep -x weftd)");
     EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
-    EXPECT_TRUE(weftd_->Wait(60).has_value());
+    EXPECT_TRUE(weftd_->Wait(kPatienceS).has_value());
     weftd_.reset();
     bed_->Run(1, "rm -rf /dev/shm/*");
   }
@@ -103,7 +103,7 @@ class Hosts : public ::testing::Test {
     }
     return count;
   }
-  absl::Status End(double timeout_s = 120) {
+  absl::Status End(double timeout_s = kPatienceS) {
     std::optional<absl::Status> ended;
     Eventually(timeout_s, [&] { return (ended = agent_->Ended()).has_value(); });
     return ended.value_or(absl::DeadlineExceededError("ssh still runs"));
@@ -154,7 +154,7 @@ TEST_F(Hosts, HaveAnAgentThatLeavesWhenItsStarterIsKilled) {
   Start(Agent());
   ASSERT_TRUE(Eventually(120, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   agent_.reset();  // kills ssh
-  EXPECT_TRUE(Eventually(60, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
   StopWeftd();
 }
 
@@ -165,7 +165,7 @@ TEST_F(Hosts, HaveAnAgentThatLeavesWhenItIsAskedToAndHearsNobody) {
   ASSERT_TRUE(Eventually(120, [&] { return Hellos() == 1; })) << weftd_->Stderr();
   bed_->CutLink(2);
   EXPECT_EQ(bed_->Run(2, "kill $(pgrep -x weft)").exit_code, 0);
-  EXPECT_TRUE(Eventually(120, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return bed_->Run(2, "pgrep -x weft").out.empty(); }));
   EXPECT_EQ(bed_->Run(2, "ls -A /dev/shm").out, "");
   bed_->RestoreLink(2);
   agent_.reset();
@@ -180,7 +180,7 @@ TEST_F(Hosts, HaveAnAgentThatDialsAgainOnceItsLinkIsUp) {
   // Longer than either side waits for bytes to be taken, shorter than ssh's own patience.
   SleepSeconds(8);
   bed_->RestoreLink(2);
-  EXPECT_TRUE(Eventually(60, [&] { return Hellos() >= 2; })) << weftd_->Stderr();
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return Hellos() >= 2; })) << weftd_->Stderr();
   EXPECT_FALSE(agent_->Ended().has_value());
   agent_->Leave();
   EXPECT_EQ(End(), absl::OkStatus());

@@ -22,16 +22,6 @@ namespace {
 
 constexpr double kNear = 1e-5;
 
-std::vector<nlohmann::json> LinesOf(const std::string& path) {
-  std::vector<nlohmann::json> lines;
-  std::istringstream text(ReadText(path));
-  for (std::string line; std::getline(text, line);) {
-    nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_discarded()) lines.push_back(std::move(json));
-  }
-  return lines;
-}
-
 int64_t UnixMs() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
@@ -96,19 +86,12 @@ int HostsRun::Kill(int host, const std::string& pattern) {
   return killed.out.find("done") > 0 ? std::atoi(killed.out.c_str()) : -1;
 }
 
-std::vector<RunStep> HostsRun::StepsIn(const std::string& run_folder) {
-  std::vector<RunStep> steps;
-  for (const nlohmann::json& json : LinesOf(run_folder + "/metrics.jsonl")) {
-    if (!json.contains("loss_hex")) continue;
-    steps.push_back({json.value("step", int64_t{0}), json.value("generation", int64_t{0}),
-                     json.value("loss", 0.0), json.value("loss_hex", std::string())});
-  }
-  return steps;
-}
-
 std::vector<RunEvent> HostsRun::Events() const {
   std::vector<RunEvent> events;
-  for (const nlohmann::json& json : LinesOf(folder() + "/events.jsonl")) {
+  std::istringstream lines(ReadText(folder() + "/events.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded()) continue;
     events.push_back({json.value("unix_ms", int64_t{0}), json.value("generation", int64_t{0}),
                       json.value("event", std::string()), json.value("phase", std::string()),
                       json.value("reason", std::string()), json.value("rank", -1),
@@ -119,7 +102,7 @@ std::vector<RunEvent> HostsRun::Events() const {
 
 std::map<int64_t, std::string> HostsRun::CurveIn(const std::string& run_folder) {
   std::map<int64_t, std::string> curve;
-  for (const RunStep& step : StepsIn(run_folder)) {
+  for (const StepMetrics& step : MetricsOf(run_folder)) {
     const auto [place, is_new] = curve.try_emplace(step.step, step.loss_hex);
     EXPECT_EQ(place->second, step.loss_hex) << "step " << step.step << ", done again";
   }
@@ -127,13 +110,13 @@ std::map<int64_t, std::string> HostsRun::CurveIn(const std::string& run_folder) 
 }
 
 int64_t HostsRun::LastGeneration() const {
-  const std::vector<RunStep> steps = Steps();
+  const std::vector<StepMetrics> steps = Steps();
   return steps.empty() ? 0 : steps.back().generation;
 }
 
 bool HostsRun::WaitForStep(int64_t step, int64_t generation, double timeout_s) const {
   return Eventually(timeout_s, [&] {
-    const std::vector<RunStep> steps = Steps();
+    const std::vector<StepMetrics> steps = Steps();
     return !steps.empty() && steps.back().step >= step && steps.back().generation >= generation;
   });
 }
@@ -192,7 +175,7 @@ std::map<int64_t, std::string> HostsRun::CurveOfOneHost(int64_t steps) {
 }
 
 void HostsRun::ExpectNear(const std::map<int64_t, std::string>& curve) const {
-  for (const RunStep& step : Steps()) {
+  for (const StepMetrics& step : Steps()) {
     const auto found = curve.find(step.step);
     if (found == curve.end()) continue;
     const double expected = std::strtod(found->second.c_str(), nullptr);

@@ -10,17 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/end_to_end/step_metrics.h"
 #include "tests/hosts/host_bed.h"
 #include "tests/hosts/kept_bed.h"
 
 namespace weft {
-
-struct RunStep {
-  int64_t step = 0;
-  int64_t generation = 0;
-  double loss = 0;
-  std::string loss_hex;
-};
 
 // A line of events.jsonl.
 struct RunEvent {
@@ -68,13 +62,12 @@ class HostsRun : public ::testing::Test {
   // Returns the rank that it was, or was to start; -1: none.
   int Kill(int host, const std::string& pattern);
 
-  std::vector<RunStep> Steps() const { return StepsIn(folder()); }
+  std::vector<StepMetrics> Steps() const { return MetricsOf(folder()); }
   std::vector<RunEvent> Events() const;
   std::string WeftdLog() const { return ReadText(folder() + "/logs/weftd.log"); }
   // Returns losses by step; every generation that did a step has to agree.
   std::map<int64_t, std::string> Curve() const { return CurveIn(folder()); }
   // The same of another run folder.
-  static std::vector<RunStep> StepsIn(const std::string& run_folder);
   static std::map<int64_t, std::string> CurveIn(const std::string& run_folder);
   // Waits for a step that is not earlier, of a generation that is not earlier.
   bool WaitForStep(int64_t step, int64_t generation = 1, double timeout_s = 180) const;

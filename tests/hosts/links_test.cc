@@ -93,7 +93,7 @@ TEST_F(HostsLinks, WaitsWhereTooFewAreLeft) {
   ASSERT_NO_FATAL_FAILURE(StartMany("2:3"));
   bed_->CutLink(1);
   for (int host = 1; host <= 3; ++host) ExpectNoRanks(host);
-  ASSERT_TRUE(Eventually(20, [&] {
+  ASSERT_TRUE(Eventually(kPatienceS, [&] {
     const std::vector<RunEvent> events = Events();
     return !events.empty() && events.back().reason.find("waiting for hosts: 1 of at least 2") == 0;
   })) << Words();
@@ -120,8 +120,9 @@ TEST_F(HostsLinks, MayBeCutForLongerThanSshWaits) {
   bed_->CutLink(3);
   bed_->Run(3, "kill -STOP " + sshd);
   ASSERT_TRUE(WaitForStep(0, 2, 180)) << Words();
-  ASSERT_TRUE(Eventually(90, [&] { return run_->Stdout().find("host h3: ") != std::string::npos; }))
-      << Words();
+  ASSERT_TRUE(Eventually(kPatienceS, [&] {
+    return run_->Stdout().find("host h3: ") != std::string::npos;
+  })) << Words();
   SleepSeconds(2);
   bed_->RestoreLink(3);
   // The first one may be back, and be trained on, before the second one comes.

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/job_file/job_yaml.h"
 #include "proto/job_text.h"
+#include "tests/end_to_end/child.h"
 #include "tests/end_to_end/lacking.h"
 #include "tests/hosts/fake_coordinator.h"
 #include "tests/hosts/three_hosts.h"
@@ -40,17 +41,6 @@ constexpr int kRanks = 6;
 // or its stop, about half a second there, which grows with what else the machine does.
 constexpr double kCleanWithinS = 2;
 constexpr double kToldWithinS = 1;
-
-template <typename Condition>
-bool Eventually(double seconds, const Condition& condition) {
-  const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                   std::chrono::duration<double>(seconds));
-  while (Clock::now() < end) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return condition();
-}
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -101,7 +91,7 @@ class MpiHosts : public testing::Test {
                             .death_signal = SIGKILL});
     ASSERT_TRUE(agent.ok()) << agent.status();
     agents_[static_cast<size_t>(host)].emplace(*std::move(agent));
-    ASSERT_TRUE(Eventually(20, [&] { return coordinator_->hellos().size() > before; }))
+    ASSERT_TRUE(Eventually(kPatienceS, [&] { return coordinator_->hellos().size() > before; }))
         << LogOf("agent-" + name + ".log");
   }
   void StartAgent(int host) { StartAgent(host, host, ThreeHosts::Name(host)); }
@@ -161,7 +151,7 @@ class MpiHosts : public testing::Test {
   }
 
   bool AreUp() {
-    const bool up = Eventually(20, [&] { return !Ranks().empty(); });
+    const bool up = Eventually(kPatienceS, [&] { return !Ranks().empty(); });
     EXPECT_TRUE(up) << absl::StrJoin(coordinator_->told(), "\n") << Logs();
     return up;
   }
@@ -259,7 +249,7 @@ class MpiHosts : public testing::Test {
     ExpectCleanAfterStop(program);
     Launch(/*stays=*/false);
     EXPECT_TRUE(AreUp());
-    EXPECT_TRUE(Eventually(20, [&] { return AllHaveEnded() && Left().empty(); }))
+    EXPECT_TRUE(Eventually(kPatienceS, [&] { return AllHaveEnded() && Left().empty(); }))
         << absl::StrJoin(Left(), "\n");
   }
 
@@ -281,7 +271,7 @@ class MpiHosts : public testing::Test {
 TEST_F(MpiHosts, OneMpirunJoinsTheRanksOfAllHosts) {
   Launch(/*stays=*/false);
   ASSERT_TRUE(AreUp());
-  EXPECT_TRUE(Eventually(20, [&] { return AllHaveEnded(); }));
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return AllHaveEnded(); }));
   std::printf("six ranks on three hosts: %.3f s from the launch to the end\n",
               SecondsSince(launched_));
   const auto ranks = Ranks();
@@ -317,7 +307,7 @@ TEST_F(MpiHosts, AStopLeavesNothingOnAnyHost) {
 
 TEST_F(MpiHosts, AStopBeforeTheRanksAreUpLeavesNothing) {
   Launch(/*stays=*/true);
-  ASSERT_TRUE(Eventually(20, [&] { return !coordinator_->told().empty(); }));
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return !coordinator_->told().empty(); }));
   ExpectCleanAfterStop("a generation that comes up");
 }
 
@@ -338,7 +328,7 @@ TEST_F(MpiHosts, ALostShimIsToldAsSuch) {
     }
     return false;
   };
-  EXPECT_TRUE(Eventually(20, [&] { return said("h1: rank -1") && said("h2: rank -1"); }))
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return said("h1: rank -1") && said("h2: rank -1"); }))
       << absl::StrJoin(coordinator_->told(), "\n");
   for (const std::string& each : coordinator_->told()) {
     EXPECT_FALSE(absl::StrContains(each, "signal 9") && !absl::StartsWith(each, "h3: ")) << each;
@@ -377,7 +367,7 @@ TEST_F(MpiHosts, ALostAgentLeavesNothingToTheNext) {
                 SecondsSince(killed));
     Launch(/*stays=*/false);
     EXPECT_TRUE(AreUp());
-    EXPECT_TRUE(Eventually(20, [&] { return AllHaveEnded() && Left().empty(); }))
+    EXPECT_TRUE(Eventually(kPatienceS, [&] { return AllHaveEnded() && Left().empty(); }))
         << absl::StrJoin(Left(), "\n");
   }
 }
@@ -427,7 +417,8 @@ TEST_F(MpiHosts, ADaemonIsForMpirunAlone) {
                {"WEFT_SHIM_SOCKET", "/dev/shm/weft-" + run_ + "@h1-tmp/shims.sock"}},
        .output = bed_->shared() + "/stranger.txt"});
   ASSERT_TRUE(stranger.ok());
-  EXPECT_TRUE(Eventually(20, [&] { return stranger->Ended().has_value(); })) << "it is cut off";
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return stranger->Ended().has_value(); }))
+      << "it is cut off";
   EXPECT_EQ(coordinator_->told().size(), before);
   EXPECT_THAT(LogOf("agent-h1.log"), HasSubstr("a daemon on weft-host-1: it is not asked for"));
   ExpectCleanAfterStop("a generation with a stranger");
@@ -439,7 +430,7 @@ TEST_F(MpiHosts, ADaemonsArgumentsAreNotBelieved) {
   order.mutable_start_daemon()->set_generation(generation_);
   order.mutable_start_daemon()->add_args("--bootproxy");
   coordinator_->Send("h2", order);
-  ASSERT_TRUE(Eventually(20, [&] {
+  ASSERT_TRUE(Eventually(kPatienceS, [&] {
     const auto told = coordinator_->told();
     return std::any_of(told.begin(), told.end(), [](const std::string& each) {
       return absl::StartsWith(each, "h2: rank -1");

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/end_to_end/lacking.h"
+#include "tests/end_to_end/step_metrics.h"
 #include "tests/hosts/equal_rates.h"
 #include "tests/hosts/host_bed.h"
 #include "tests/hosts/kept_bed.h"
@@ -81,23 +82,13 @@ class Preflight : public ::testing::Test {
     ASSERT_EQ(answer.exit_code, 0) << answer.err;
   }
 
-  std::map<int64_t, std::string> Curve() const {
-    std::map<int64_t, std::string> curve;
-    std::istringstream lines(ReadText(folder() + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto json = nlohmann::json::parse(line, nullptr, false);
-      if (json.is_discarded() || !json.contains("loss_hex")) continue;
-      curve[json.value("step", int64_t{0})] = json.value("loss_hex", std::string());
-    }
-    return curve;
-  }
   // The losses of two hosts' layout, on host 1 alone; trained once for each number of steps.
   std::map<int64_t, std::string> CurveOfTwo() {
     static auto* const trained = new std::map<int, std::map<int64_t, std::string>>;
     std::map<int64_t, std::string>& curve = (*trained)[steps_];
     if (!curve.empty()) return curve;
     Run(WriteJob("dp: 2, ", "slots: 4"), "");
-    curve = Curve();
+    curve = CurveOf(folder());
     EXPECT_EQ(curve.size(), static_cast<size_t>(steps_));
     Clear();
     return curve;
@@ -113,7 +104,7 @@ class Preflight : public ::testing::Test {
   void ExpectLeftOut(const ::testing::Matcher<std::string>& reason) {
     const std::string said = Run(WriteJob("", OnHosts("\"2:3\"")), "h1:2,h2:2,h3:2");
     EXPECT_THAT(said, AllOf(HasSubstr("host h3 is left out: "), reason));
-    const std::map<int64_t, std::string> curve = Curve();
+    const std::map<int64_t, std::string> curve = CurveOf(folder());
     Clear();
     EXPECT_EQ(curve, CurveOfTwo());
     const std::string failed = Run(WriteJob("", OnHosts("3")), "h1:2,h2:2,h3:2", 1);
@@ -151,7 +142,7 @@ class Preflight : public ::testing::Test {
 TEST_F(Preflight, LeavesNoHostOutThatIsWell) {
   const std::string said = Run(WriteJob("", OnHosts("3")), "h1:2,h2:2,h3:2");
   EXPECT_THAT(said, Not(HasSubstr("left out")));
-  EXPECT_EQ(Curve().size(), static_cast<size_t>(steps_));
+  EXPECT_EQ(CurveOf(folder()).size(), static_cast<size_t>(steps_));
   for (const auto& entry : std::filesystem::directory_iterator(folder())) {
     EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".hosts"))) << "a token is left";
   }
@@ -193,8 +184,9 @@ TEST_F(Preflight, ASpareTakesTheLostHostsPlace) {
   const std::string job = WriteJob("dp: 2, ", OnHosts("2, spares: 1"),
                                    "fault_tolerance: {heartbeat_timeout_seconds: 4}\n");
   run_ = bed_->Start(1, {Weft(), "run", job, "--hosts", "h1:2,h2:2,h3:2"});
-  ASSERT_TRUE(Eventually(60, [&] { return Curve().size() >= 13; })) << run_->Stdout();
-  EXPECT_TRUE(Eventually(60, [&] {
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return CurveOf(folder()).size() >= 13; }))
+      << run_->Stdout();
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
     return ReadText(folder() + "/logs/agent-h3.log").find("standing by: read ") !=
            std::string::npos;
   })) << ReadText(folder() + "/logs/agent-h3.log");
@@ -204,7 +196,7 @@ TEST_F(Preflight, ASpareTakesTheLostHostsPlace) {
   const std::string said = run_->Stdout() + run_->Stderr();
   EXPECT_TRUE(ended && ended->exit_code == 0) << said << ReadText(folder() + "/logs/weftd.log");
   EXPECT_THAT(said, AllOf(HasSubstr("host h2 lost"), Not(HasSubstr("planned for"))));
-  EXPECT_EQ(Curve(), alone);
+  EXPECT_EQ(CurveOf(folder()), alone);
 }
 
 TEST_F(Preflight, TheDoctorFindsThreeHostsWell) {

@@ -181,7 +181,7 @@ TEST_F(HostsByHand, StartsAnAgentAgainWhoseStarterNeverEnds) {
   ASSERT_TRUE(WaitForStep(23)) << Words();
   Kill(1, "^/usr/bin/ssh .* h2 ");
   const double killed_s = NowSeconds();
-  ASSERT_TRUE(WaitForStep(0, 2, 90)) << Words();
+  ASSERT_TRUE(WaitForStep(0, 2, kPatienceS)) << Words();
   std::printf("trains again %.1f s after the agent was gone\n", NowSeconds() - killed_s);
   ExpectEnd();
   EXPECT_THAT(run_->Stdout(), HasSubstr("host h2: its agent was not heard for 3"));

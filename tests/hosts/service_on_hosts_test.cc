@@ -38,7 +38,7 @@ class ServiceOnHosts : public HostsRun {
     ASSERT_EQ(made.exit_code, 0) << made.err;
     StartWeftd();
     for (int host = 1; host <= 3; ++host) StartAgent(host);
-    ASSERT_TRUE(Eventually(30, [&] { return HostsPresent() == 3; })) << ServiceWords();
+    ASSERT_TRUE(Eventually(kPatienceS, [&] { return HostsPresent() == 3; })) << ServiceWords();
   }
 
   void TearDown() override {
@@ -158,7 +158,8 @@ TEST_F(ServiceOnHosts, ServesThreePeopleWhileHostsComeAndGo) {
     ids.push_back(Submit(people[n % 3], 1 + n % 3, job, FolderOf(n)));
     ASSERT_FALSE(ids.back().empty());
   }
-  ASSERT_TRUE(Eventually(30, [&] { return !StepsIn(FolderOf(2)).empty(); })) << ServiceWords();
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return !MetricsOf(FolderOf(2)).empty(); }))
+      << ServiceWords();
   bed_->CutLink(3);
   SignalThere(2, "weft agent --standing", SIGKILL);
   EXPECT_TRUE(agents_[2]->Wait(120).has_value());

@@ -56,7 +56,8 @@ TEST_F(PythonClient, SubmitsAJobListsItAndWatchesItUntilItIsOver) {
 
 TEST_F(PythonClient, GoesOnWatchingWhenWeftdIsKilled) {
   const auto client = Client(folder() + "/first");
-  ASSERT_TRUE(Eventually(60, [&] { return client->Stdout().find("QUEUED") != std::string::npos; }));
+  ASSERT_TRUE(
+      Eventually(kPatienceS, [&] { return client->Stdout().find("QUEUED") != std::string::npos; }));
   KillWeftd();
   StartHost(2);
   const auto ended = client->Wait(240);

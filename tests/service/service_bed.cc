@@ -8,7 +8,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "launcher/job_file/job_yaml.h"
@@ -47,11 +46,12 @@ void ServiceBed::SetUp() {
 void ServiceBed::TearDown() {
   control_.reset();
   if (host_ != nullptr) host_->Signal(SIGTERM);
-  if (host_ != nullptr && !host_->Wait(20)) ADD_FAILURE() << "the standing agent does not end";
+  if (host_ != nullptr && !host_->Wait(kPatienceS))
+    ADD_FAILURE() << "the standing agent does not end";
   if (weftd_ != nullptr) weftd_->Signal(SIGTERM);
-  if (weftd_ != nullptr && !weftd_->Wait(20)) ADD_FAILURE() << "weftd does not end";
+  if (weftd_ != nullptr && !weftd_->Wait(kPatienceS)) ADD_FAILURE() << "weftd does not end";
   const std::string words = HasFailure() ? Words() : "";
-  EXPECT_TRUE(Eventually(20, [&] { return ProcessesWith(kCookie, folder_).empty(); }));
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return ProcessesWith(kCookie, folder_).empty(); }));
   for (const Found& left : ProcessesWith(kCookie, folder_)) {
     ADD_FAILURE() << "left behind: " << left.command;
     KillFound(left, SIGKILL);
@@ -112,12 +112,12 @@ std::string ServiceBed::WeftdVersion() {
 
 void ServiceBed::StopWeftd() {
   weftd_->Signal(SIGTERM);
-  ASSERT_TRUE(weftd_->Wait(20).has_value());
+  ASSERT_TRUE(weftd_->Wait(kPatienceS).has_value());
 }
 
 std::string ServiceBed::Run(const std::vector<std::string>& words) {
   const std::unique_ptr<Child> child = Start("run", words);
-  EXPECT_TRUE(child->Wait(20).has_value());
+  EXPECT_TRUE(child->Wait(kPatienceS).has_value());
   return child->Stdout() + child->Stderr();
 }
 
@@ -132,13 +132,13 @@ std::vector<Found> ServiceBed::Processes(const std::string& program) const {
 
 void ServiceBed::KillWeftd() {
   weftd_->Signal(SIGKILL);
-  ASSERT_TRUE(weftd_->Wait(10).has_value());
+  ASSERT_TRUE(weftd_->Wait(kPatienceS).has_value());
   StartWeftd();
 }
 
 void ServiceBed::RestartHost(int signal, int slots) {
   host_->Signal(signal);
-  ASSERT_TRUE(host_->Wait(20).has_value());
+  ASSERT_TRUE(host_->Wait(kPatienceS).has_value());
   StartHost(slots);
 }
 
@@ -259,17 +259,6 @@ v1::Job ServiceBed::WaitForStep(const std::string& job, int64_t step, double tim
   SCOPED_TRACE("waits for " + job + " to train");
   return WaitFor(
       job, [&](const v1::Job& seen) { return seen.step() >= step; }, timeout_s);
-}
-
-std::map<int64_t, std::string> ServiceBed::Curve(const std::string& name) const {
-  std::map<int64_t, std::string> curve;
-  std::ifstream lines(folder_ + "/" + name + "/metrics.jsonl");
-  for (std::string line; std::getline(lines, line);) {
-    const auto metrics = nlohmann::json::parse(line, nullptr, false);
-    if (metrics.is_discarded() || !metrics.contains("loss_hex")) continue;
-    curve[metrics.at("step")] = metrics.at("loss_hex");
-  }
-  return curve;
 }
 
 // The learning rate is constant, so a longer job has the losses of a shorter one.

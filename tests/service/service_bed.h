@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "proto/weft/v1/control.grpc.pb.h"
 #include "tests/end_to_end/child.h"
+#include "tests/end_to_end/step_metrics.h"
 #include "tests/end_to_end/tiny_model.h"
 #include "tests/places.h"
 
@@ -65,7 +66,9 @@ class ServiceBed : public ::testing::Test {
   v1::Job WaitForPhase(const std::string& job, const std::string& phase, double timeout_s = 180);
   v1::Job WaitForStep(const std::string& job, int64_t step, double timeout_s = 180);
   // Last loss of each step in the run folder's metrics, as bits.
-  std::map<int64_t, std::string> Curve(const std::string& name) const;
+  std::map<int64_t, std::string> Curve(const std::string& name) const {
+    return CurveOf(folder_ + "/" + name);
+  }
   // The same of a job that nothing is done to, for so many steps; trained by the first test of the
   // process that asks. REQUIRES: a host of so many slots, of which none is used.
   std::map<int64_t, std::string> UndisturbedCurve(int slots, int64_t steps);

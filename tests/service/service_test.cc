@@ -43,7 +43,7 @@ TEST_F(ServiceBed, TrainsAJobOnTheHostsOfItsFleet) {
   EXPECT_THAT(Phases(Events(job)),
               testing::ElementsAre("QUEUED", "SUBMITTED", "PLANNED", "STARTING", "RUNNING",
                                    "DRAINING", "COMPLETED"));
-  EXPECT_TRUE(Eventually(10, [&] { return Host().slots_used() == 0; }));
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return Host().slots_used() == 0; }));
 }
 
 // The lines of a job's events.jsonl, each "revision event phase".
@@ -64,7 +64,7 @@ TEST_F(ServiceBed, WritesTheFilesOfARunAsARunOfItsOwnWould) {
   const std::string job = Submit(Job("one", 2, 250));
   WaitForStep(job, 5);
   const std::string resolved = folder() + "/one/resolved.yaml";
-  ASSERT_TRUE(Eventually(10, [&] { return std::filesystem::exists(resolved); }));
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return std::filesystem::exists(resolved); }));
   const auto read = ReadJobFile(resolved, {.sets = {}, .check_files = false});
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->job.layout.dp, 2);
@@ -149,7 +149,7 @@ TEST_F(ServiceOnASmallDisk, EndsAJobAtOnceThoughTheJournalsDiskIsFull) {
   const absl::Status now = Stop(job, v1::StopRequest::NOW);
   EXPECT_TRUE(absl::IsUnavailable(now)) << "nobody is told OK of what is not durable: " << now;
   EXPECT_EQ(ListedRevision(), durable) << "a successor gives the next one to something else";
-  EXPECT_TRUE(Eventually(10, [&] { return Processes("weft-worker ").empty(); }));
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return Processes("weft-worker ").empty(); }));
   std::filesystem::remove(Filler());
   WaitForPhase(job, "CANCELLED");
 }

@@ -56,7 +56,7 @@ TEST_F(SlurmRun, SavesAndIsRequeuedBeforeItsTimeIsOver) {
   ASSERT_TRUE(WaitForStep(saved + 10)) << Words();
   Curve();
   EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
-  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 60), "COMPLETED");
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
 }
 
 TEST_F(SlurmRun, IsPreemptedAndResumesOnFewerNodes) {
@@ -72,13 +72,13 @@ TEST_F(SlurmRun, IsPreemptedAndResumesOnFewerNodes) {
   const std::string high =
       bed_->Head("cd " + bed_->shared() +
                  " && sbatch --parsable -p high -N1 -c4 -o /dev/null --wrap 'exec sleep 300'");
-  EXPECT_TRUE(Eventually(90, [&] {
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
     SleepSeconds(0.2);
     return bed_->JobField(job, "Restarts") == "1";
   })) << bed_->Head("scontrol show job");
   const int64_t saved = LastStep();
   EXPECT_LT(saved, words.steps) << "it was done before";
-  EXPECT_EQ(bed_->AwaitState(high, {"RUNNING"}, 60), "RUNNING");
+  EXPECT_EQ(bed_->AwaitState(high, {"RUNNING"}, kPatienceS), "RUNNING");
   LetGoOn(job);
   ASSERT_TRUE(WaitForStep(saved + 10)) << Words();
   EXPECT_THAT(bed_->JobField(job, "NumNodes"), AnyOf("2", "2-3"));
@@ -93,7 +93,7 @@ TEST_F(SlurmRun, LeavesNothingWhenItIsCancelled) {
   const std::string job = Submit(WriteJob(words));
   ASSERT_TRUE(WaitForStep(20)) << Words();
   bed_->Head("scancel " + job);
-  EXPECT_EQ(bed_->AwaitState(job, {"CANCELLED", "PENDING"}, 60), "CANCELLED");
+  EXPECT_EQ(bed_->AwaitState(job, {"CANCELLED", "PENDING"}, kPatienceS), "CANCELLED");
   EXPECT_EQ(bed_->Head("squeue -h"), "") << "nobody has requeued it";
 }
 
@@ -105,7 +105,7 @@ TEST_F(SlurmRun, IsStoppedFromTheHead) {
   const HostBed::Answer answer = Weft("stop " + folder());
   EXPECT_EQ(answer.exit_code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("stopped and saved"));
-  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 60), "COMPLETED");
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
 }
 
 // It takes the agent there along, and srun, whose step it was, waits on.
@@ -119,7 +119,7 @@ TEST_F(SlurmRun, GoesOnWhenSlurmsOwnProcessOfANodeIsKilled) {
   const auto at = std::chrono::steady_clock::now();
   // The agent's lease of 4 s and a question are waited for, and not srun itself, which waits on for
   // as long as the job runs. A busy machine takes longer.
-  EXPECT_TRUE(Eventually(60, [&] { return LastGeneration() > 1; })) << Words();
+  EXPECT_TRUE(Eventually(kPatienceS, [&] { return LastGeneration() > 1; })) << Words();
   std::printf("a step again after %.2f s\n",
               std::chrono::duration<double>(std::chrono::steady_clock::now() - at).count());
   AwaitCompleted(job, 240);
@@ -146,7 +146,7 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedBefore) {
   bed_->hosts().RestoreLink(3);
   LetGoOn(job);
   const std::string log = folder() + "/logs/slurm-" + job + ".log";
-  EXPECT_TRUE(Eventually(60, [&] {
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
     SleepSeconds(0.1);
     return ReadText(log).find("took 2 hosts of Slurm job " + job) != std::string::npos;
   })) << Words();
@@ -157,7 +157,7 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedBefore) {
   EXPECT_THAT(Weft("ps").out, HasSubstr(job + ": " + left_out));
   EXPECT_EQ(bed_->hosts().Run(3, "pgrep -f '^weft-worker --generation'").out, "");
   EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
-  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 60), "COMPLETED");
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
 }
 
 // It is there and answers, but its check before the first generation finds it of no use.
@@ -176,7 +176,7 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedItsCheck) {
   bed_->Head("scontrol requeue " + job);
   LetGoOn(job);
   const std::string log = folder() + "/logs/slurm-" + job + ".log";
-  EXPECT_TRUE(Eventually(60, [&] {
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
     SleepSeconds(0.1);
     return ReadText(log).find("took 2 hosts of Slurm job " + job) != std::string::npos;
   })) << Words();
@@ -186,9 +186,9 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedItsCheck) {
   const int64_t saved = LastStep();
   EXPECT_TRUE(WaitForStep(saved + 10)) << Words();
   EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
-  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 60), "COMPLETED");
-  EXPECT_TRUE(
-      Eventually(10, [&] { return bed_->hosts().Run(3, "umount /dev/shm").exit_code == 0; }));
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
+  EXPECT_TRUE(Eventually(kPatienceS,
+                         [&] { return bed_->hosts().Run(3, "umount /dev/shm").exit_code == 0; }));
 }
 
 // A job that cannot begin is queued again, and held before long.
@@ -202,15 +202,15 @@ TEST_F(SlurmRun, IsHeldOnceItIsPoisoned) {
        "scontrol requeue " + job + "; exec flock " + folder() + "/lock sleep 300"});
   for (int attempt = 1; attempt <= 3; ++attempt) {
     LetGoOn(job);
-    EXPECT_TRUE(Eventually(90, [&] {
+    EXPECT_TRUE(Eventually(kPatienceS, [&] {
       SleepSeconds(0.1);
       return bed_->JobField(job, "Restarts") == std::to_string(attempt + 1);
     })) << attempt;
   }
-  EXPECT_EQ(bed_->AwaitState(job, {"SPECIAL_EXIT"}, 60), "SPECIAL_EXIT");
+  EXPECT_EQ(bed_->AwaitState(job, {"SPECIAL_EXIT"}, kPatienceS), "SPECIAL_EXIT");
   bed_->Head("scancel " + job);
   bed_->Head("pkill -f '^sleep 300'");
-  EXPECT_TRUE(other->Wait(10).has_value());
+  EXPECT_TRUE(other->Wait(kPatienceS).has_value());
 }
 
 }  // namespace

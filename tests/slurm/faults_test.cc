@@ -133,7 +133,7 @@ TEST_F(SlurmFaults, LeaveTheLossesAsTheyWere) {
   EXPECT_EQ(bed_->JobField(job, "Restarts"), std::to_string(requeues))
       << "all else is restarted in the allocation";
   EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
-  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, 60), "COMPLETED");
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
   const std::map<int64_t, std::string> curve = Curve();
   words.steps = LastStep();
   words.name = "local";

@@ -106,8 +106,8 @@ void SlurmBed::StartMunge(int host) {
   Daemon(host, {"/usr/sbin/munged", "--foreground", "--force", "--key-file", folder_ + "/munge.key",
                 "--socket", "/run/munge/munge.socket.2", "--pid-file", "/run/munge/pid",
                 "--log-file", "/run/munge/log", "--seed-file", "/run/munge/seed"});
-  const bool up =
-      Eventually(20, [&] { return hosts_->Run(host, "munge -n >/dev/null").exit_code == 0; });
+  const bool up = Eventually(
+      kPatienceS, [&] { return hosts_->Run(host, "munge -n >/dev/null").exit_code == 0; });
   if (!up) throw std::runtime_error("munge does not answer: " + daemons_.back()->Stderr());
 }
 
@@ -159,7 +159,7 @@ std::string SlurmBed::Logs() const {
 void SlurmBed::ExpectNothingLeft() {
   for (int host = 1; host <= kHead; ++host) {
     std::vector<std::string> left;
-    Eventually(20, [&] {
+    Eventually(kPatienceS, [&] {
       left = hosts_->Processes(host);
       left.erase(std::remove_if(left.begin(), left.end(), IsDaemon), left.end());
       return left.empty();

@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/end_to_end/lacking.h"
 #include "tests/end_to_end/tiny_model.h"
@@ -69,28 +67,16 @@ void SlurmRun::AwaitCompleted(const std::string& job, double timeout_s) {
 }
 
 void SlurmRun::LetGoOn(const std::string& job) {
-  EXPECT_EQ(bed_->AwaitState(job, {"PENDING"}, 60), "PENDING");
+  EXPECT_EQ(bed_->AwaitState(job, {"PENDING"}, kPatienceS), "PENDING");
   // Slurm sets the start anew, two minutes away, once the nodes have cleaned up behind the run
   // before; and nodes refuse a run of the second in which they ended the last. So it is asked, with
   // two seconds to spare, until the next run has said something.
   const std::string log = folder() + "/logs/slurm-" + job + ".log";
   const size_t said = ReadText(log).size();
-  EXPECT_TRUE(Eventually(60, [&] {
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
     bed_->hosts().Run(SlurmBed::kHead, "scontrol update jobid=" + job + " starttime=now+2");
     return Eventually(4, [&] { return ReadText(log).size() > said; });
   })) << bed_->Head("scontrol show job " + job);
-}
-
-std::vector<SlurmStep> SlurmRun::Steps(const std::string& name) const {
-  std::vector<SlurmStep> steps;
-  std::istringstream text(ReadText(folder(name) + "/metrics.jsonl"));
-  for (std::string line; std::getline(text, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded() || !json.contains("loss_hex")) continue;
-    steps.push_back({json.value("step", int64_t{0}), json.value("generation", int64_t{0}),
-                     json.value("loss", 0.0), json.value("loss_hex", std::string())});
-  }
-  return steps;
 }
 
 bool SlurmRun::WaitForStep(int64_t step, const std::string& name, double timeout_s) const {
@@ -101,18 +87,18 @@ bool SlurmRun::WaitForStep(int64_t step, const std::string& name, double timeout
 }
 
 int64_t SlurmRun::LastStep(const std::string& name) const {
-  const std::vector<SlurmStep> steps = Steps(name);
+  const std::vector<StepMetrics> steps = Steps(name);
   return steps.empty() ? 0 : steps.back().step;
 }
 
 int64_t SlurmRun::LastGeneration() const {
-  const std::vector<SlurmStep> steps = Steps();
+  const std::vector<StepMetrics> steps = Steps();
   return steps.empty() ? 0 : steps.back().generation;
 }
 
 std::map<int64_t, std::string> SlurmRun::Curve(const std::string& name) const {
   std::map<int64_t, std::string> curve;
-  for (const SlurmStep& step : Steps(name)) {
+  for (const StepMetrics& step : Steps(name)) {
     const auto [place, is_new] = curve.try_emplace(step.step, step.loss_hex);
     EXPECT_EQ(place->second, step.loss_hex) << "step " << step.step << ", done again";
   }
@@ -138,7 +124,7 @@ std::map<int64_t, std::string> SlurmRun::LocalCurve(SlurmJobWords words) {
 }
 
 void SlurmRun::ExpectNear(const std::map<int64_t, std::string>& curve) const {
-  for (const SlurmStep& step : Steps()) {
+  for (const StepMetrics& step : Steps()) {
     const auto found = curve.find(step.step);
     if (found == curve.end()) continue;
     const double expected = std::strtod(found->second.c_str(), nullptr);

@@ -10,17 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/end_to_end/step_metrics.h"
 #include "tests/hosts/kept_bed.h"
 #include "tests/slurm/slurm_bed.h"
 
 namespace weft {
-
-struct SlurmStep {
-  int64_t step = 0;
-  int64_t generation = 0;
-  double loss = 0;
-  std::string loss_hex;
-};
 
 struct SlurmJobWords {
   std::string name = "tiny";
@@ -51,7 +45,9 @@ class SlurmRun : public ::testing::Test {
   // Slurm lets a requeued job wait for two minutes; this lets it go at once.
   void LetGoOn(const std::string& job);
 
-  std::vector<SlurmStep> Steps(const std::string& name = "tiny") const;
+  std::vector<StepMetrics> Steps(const std::string& name = "tiny") const {
+    return MetricsOf(folder(name));
+  }
   bool WaitForStep(int64_t step, const std::string& name = "tiny", double timeout_s = 180) const;
   // The last step that was done; 0: none.
   int64_t LastStep(const std::string& name = "tiny") const;

@@ -214,7 +214,7 @@ TEST_F(SlurmRun, SaysWhyAJobIsHeld) {
 TEST_F(SlurmRun, NamesANodeWithoutWeft) {
   const std::string job =
       Submit(WriteJob({.cluster = "slots: 2, nodes: 3, scheduler: slurm, remote_path: /opt/none"}));
-  EXPECT_EQ(bed_->AwaitState(job, {"FAILED"}, 60), "FAILED");
+  EXPECT_EQ(bed_->AwaitState(job, {"FAILED"}, kPatienceS), "FAILED");
   EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
               HasSubstr("weft: host h1: /opt/none/weft is not there; install weft"));
   EXPECT_THAT(Weft("status " + folder()).out,
@@ -226,7 +226,7 @@ TEST_F(SlurmRun, SaysThatNodesDoNotHaveTheRunFolder) {
   const std::string own = bed_->shared() + "/own";
   bed_->Head("mkdir " + own + " && mount -t tmpfs tmpfs " + own);
   const std::string job = Submit(WriteJob({}), "--run-folder " + own + "/tiny");
-  EXPECT_EQ(bed_->AwaitState(job, {"FAILED", "COMPLETED"}, 60), "FAILED");
+  EXPECT_EQ(bed_->AwaitState(job, {"FAILED", "COMPLETED"}, kPatienceS), "FAILED");
   const std::string said = Weft("status " + own + "/tiny").out;
   EXPECT_THAT(said,
               HasSubstr("job " + job + " is FAILED: JobLaunchFailure: its first node could "));

@@ -66,7 +66,7 @@ void ExpectSound(const Question& question, const Plan& plan) {
   }
 }
 
-// What the questions of some seeds came to.
+// Counts what the questions of some seeds came to.
 struct Answers {
   int plans = 0, refusals = 0;
 };

@@ -92,7 +92,7 @@ std::vector<Layout> BruteForce(const JobSpec& job) {
   return layouts;
 }
 
-// What a layout takes does not depend on the memory that there is: each is priced once.
+// A layout takes the same whatever memory there is: each is priced once.
 TEST(FindPlan, TakesTheFastestOfAllThatFit) {
   struct Priced {
     double objective_s;
