@@ -59,6 +59,9 @@ bool KillFound(const Found& found, int number);
 // A bound of waits for what comes within some seconds on an idle machine: it only ends a test that
 // has failed. Two cores with two busy loops each and three other tests give a test a tenth of them.
 inline constexpr double kPatienceS = 180;
+// A bound of leaving, once the last word was said: whoever goes only as some patience or a lease of
+// 30 s runs out has been left behind.
+inline constexpr double kLeavesWithinS = 20;
 
 // Polls until `condition` holds, at most `timeout_s`; returns whether it held. The pause between
 // two looks is 5 ms, and longer after one that took long: looking takes a fifth of a processor at

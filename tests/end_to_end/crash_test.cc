@@ -96,7 +96,8 @@ void ExpectKillEndsRunThatResumes(const std::string& program, const std::string&
     ASSERT_EQ(victims.size(), 1u);
     ASSERT_TRUE(KillFound(victims[0], SIGKILL));
     const double killed_s = NowSeconds();
-    EXPECT_TRUE(Eventually(kPatienceS, [&] { return weft->Wait(0) && run.Processes().empty(); }));
+    EXPECT_TRUE(
+        Eventually(kLeavesWithinS, [&] { return weft->Wait(0) && run.Processes().empty(); }));
     for (const Found& process : run.Processes()) ADD_FAILURE() << "left: " << process.command;
     ::testing::Test::RecordProperty("gone_after_ms",
                                     static_cast<int>(1000 * (NowSeconds() - killed_s)));

@@ -50,7 +50,7 @@ class TinyRun {
   std::vector<Found> Processes(const std::string& program = "") const;
   // No process, socket, shared-memory segment or temporary file of this run is left after at most
   // `timeout_s`.
-  void ExpectNothingLeft(double timeout_s = kPatienceS) const;
+  void ExpectNothingLeft(double timeout_s = kLeavesWithinS) const;
 
   const std::string& job_path() const { return job_path_; }
   const std::string& run_folder() const { return run_folder_; }

@@ -251,7 +251,7 @@ std::vector<std::string> HostBed::Processes(int host) {
 void HostBed::ExpectNothingLeft() {
   for (int host = 1; host <= hosts_; ++host) {
     std::vector<std::string> left;
-    Eventually(kPatienceS, [&] { return (left = Processes(host)).empty(); });
+    Eventually(kLeavesWithinS, [&] { return (left = Processes(host)).empty(); });
     for (const std::string& line : left) ADD_FAILURE() << Name(host) << " still runs " << line;
     ExpectNoFiles(host);
   }

@@ -24,8 +24,8 @@ bool IsIn16Bits(const DrawnModel& model) {
   return model.job.training.mixed_precision != Precision::kFp32;
 }
 
-// By model, in the order of ModelsToDrawFor(): with few draws for each, what is rare in all of them
-// comes first in the next one.
+// Returns them in the order of ModelsToDrawFor(). There are few draws for each model: what is rare
+// in all models so far comes first in the next one.
 std::vector<std::vector<Layout>> LayoutsOfTheGate() {
   std::vector<std::vector<Layout>> layouts;
   AxisCounts seen[2];

@@ -46,12 +46,12 @@ void ServiceBed::SetUp() {
 void ServiceBed::TearDown() {
   control_.reset();
   if (host_ != nullptr) host_->Signal(SIGTERM);
-  if (host_ != nullptr && !host_->Wait(kPatienceS))
+  if (host_ != nullptr && !host_->Wait(kLeavesWithinS))
     ADD_FAILURE() << "the standing agent does not end";
   if (weftd_ != nullptr) weftd_->Signal(SIGTERM);
-  if (weftd_ != nullptr && !weftd_->Wait(kPatienceS)) ADD_FAILURE() << "weftd does not end";
+  if (weftd_ != nullptr && !weftd_->Wait(kLeavesWithinS)) ADD_FAILURE() << "weftd does not end";
   const std::string words = HasFailure() ? Words() : "";
-  EXPECT_TRUE(Eventually(kPatienceS, [&] { return ProcessesWith(kCookie, folder_).empty(); }));
+  EXPECT_TRUE(Eventually(kLeavesWithinS, [&] { return ProcessesWith(kCookie, folder_).empty(); }));
   for (const Found& left : ProcessesWith(kCookie, folder_)) {
     ADD_FAILURE() << "left behind: " << left.command;
     KillFound(left, SIGKILL);

@@ -159,7 +159,7 @@ std::string SlurmBed::Logs() const {
 void SlurmBed::ExpectNothingLeft() {
   for (int host = 1; host <= kHead; ++host) {
     std::vector<std::string> left;
-    Eventually(kPatienceS, [&] {
+    Eventually(kLeavesWithinS, [&] {
       left = hosts_->Processes(host);
       left.erase(std::remove_if(left.begin(), left.end(), IsDaemon), left.end());
       return left.empty();

@@ -35,7 +35,7 @@ JobSpec SmallJob(const std::string& folder);
 // The same as a Llama, with heads of 24 that are not D / H and a head of its own.
 JobSpec SmallLlamaJob(const std::string& folder, int64_t kv_heads = 2);
 
-// As tables of layouts name them.
+// Tables of layouts name schedules so.
 inline constexpr ScheduleKind kGpipe = ScheduleKind::kGpipe;
 inline constexpr ScheduleKind k1f1b = ScheduleKind::kOneForwardOneBackward;
 inline constexpr ScheduleKind kInterleaved = ScheduleKind::kInterleaved;

@@ -21,7 +21,7 @@ std::vector<float> Normal(int64_t count, uint32_t seed, float scale = 1);
 Doubles ToDoubles(const std::vector<float>& values);
 
 double InnerProduct(const Doubles& x, const std::vector<float>& y);
-// By tanh, as GPT-2's.
+// Returns GPT-2's GELU, which takes tanh.
 double GeluOf(double x);
 
 // ||actual - expected|| / ||expected||.
