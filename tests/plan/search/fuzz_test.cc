@@ -90,7 +90,8 @@ Answers AskAbsurdly(uint32_t first, uint32_t last) {
         << plan.status();
     const std::string message(plan.status().message());
     EXPECT_TRUE(absl::StrContains(message, "; use ") || absl::StrContains(message, "; set ") ||
-                absl::StrContains(message, "; lower "))
+                absl::StrContains(message, "; lower ") ||
+                absl::StrContains(message, "; name each "))
         << message;
   }
   return answers;
