@@ -23,9 +23,8 @@ constexpr size_t kMaxOrders = 20000;  // waiting for one agent and its ranks
 // heartbeat.
 class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder> {
  public:
-  // `peer`: the name in its certificate; none on a unix socket. `welcome` says whether that
-  // certificate still counts.
-  AgentStream(const DriverFinder& find, std::atomic<int64_t>& ids, std::optional<std::string> peer,
+  // `welcome` says whether the peer's certificate still counts.
+  AgentStream(const PlaceFinder& find, std::atomic<int64_t>& ids, AgentPeer peer,
               std::function<absl::Status()> welcome)
       : find_(find),
         ids_(ids),
@@ -62,7 +61,8 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
 
   // False if there is no room for what was said.
   bool Take() {
-    if (driver_ == nullptr && !Choose()) return true;  // it ends with the reason
+    if (is_over_) return true;  // it may have more to say, and is not heard
+    if (driver_ == nullptr) return !Choose() || driver_->TakeAgentReport(id_, std::move(report_));
     switch (report_.report_case()) {
       case proto::AgentReport::kHeartbeat:
         GrantLease();
@@ -70,12 +70,9 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
       case proto::AgentReport::kFromRank:
         TakeFromRank(report_.from_rank());
         return true;
-      case proto::AgentReport::kHello: {
-        const absl::Status is_it = CheckPeerIs(peer_, report_.hello().host());
-        if (is_it.ok()) return driver_->TakeAgentReport(id_, std::move(report_));
-        outbox_->Close(is_it);
+      case proto::AgentReport::kHello:
+        End(absl::InvalidArgumentError("an agent says hello once on a stream"));
         return true;
-      }
       case proto::AgentReport::kRankHungUp:
         Forget(report_.rank_hung_up().stream());
         return true;
@@ -84,22 +81,35 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
     }
   }
 
-  // The first report says which job the agent is of.
+  // The first report says which job the agent is of. False: it is turned away.
   bool Choose() {
-    if (!report_.has_hello()) {
-      outbox_->Close(absl::InvalidArgumentError("an agent has to say hello first"));
+    absl::StatusOr<AgentPlace> place = FindPlace();
+    if (!place.ok()) {
+      LogWarning(absl::StrCat("an agent is turned away: ", place.status().message()));
+      End(place.status());
       return false;
     }
-    absl::StatusOr<std::shared_ptr<Driver>> driver = find_(report_.hello());
-    if (!driver.ok()) {
-      outbox_->Close(driver.status());
-      return false;
-    }
-    driver_ = *std::move(driver);
+    driver_ = std::move(place->driver);
     driver_->AttachAgent(
-        id_, {.send = [box = outbox_](const proto::AgentOrder& order) { box->Send(order); },
-              .close = [box = outbox_](const absl::Status& why) { box->Close(why); }});
+        id_,
+        {.send = [box = outbox_](const proto::AgentOrder& order) { box->Send(order); },
+         .close = [box = outbox_](const absl::Status& why) { box->Close(why); }},
+        place->stay);
     return true;
+  }
+
+  absl::StatusOr<AgentPlace> FindPlace() const {
+    if (!report_.has_hello()) {
+      return absl::InvalidArgumentError("an agent has to say hello first");
+    }
+    if (peer_.uid < 0) RETURN_IF_ERROR(CheckPeerIs(peer_.name, report_.hello().host()));
+    return find_(report_.hello(), peer_);
+  }
+
+  // Nothing of what comes after is heard.
+  void End(const absl::Status& why) {
+    is_over_ = true;
+    outbox_->Close(why);
   }
 
   // A stream may be open for longer than its certificate is good for: with its lease it ends.
@@ -108,7 +118,7 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
     if (!welcome.ok()) {
       LogWarning(absl::StrCat("an agent gets no further lease: ", welcome.message()));
       driver_->leases().Dismiss(id_);
-      return outbox_->Close(welcome);
+      return End(welcome);
     }
     const std::optional<int64_t> lease_ms = driver_->leases().Grant(id_, driver_->now_ms());
     if (!lease_ms) return;  // it has not said hello, or is turned away
@@ -166,11 +176,12 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
   void KeepRankId(int64_t stream, int64_t id) { ranks_[stream] = id; }
   void DropRankId(int64_t stream) { ranks_.erase(stream); }
 
-  const DriverFinder find_;
+  const PlaceFinder find_;
   std::shared_ptr<Driver> driver_;  // of its job; null before it says hello
+  bool is_over_ = false;            // it is ended from here
   std::atomic<int64_t>& ids_;
   const int64_t id_;
-  const std::optional<std::string> peer_;
+  const AgentPeer peer_;
   const std::function<absl::Status()> welcome_;
   const std::shared_ptr<Box> outbox_;
   proto::AgentReport report_;
@@ -187,7 +198,7 @@ class RefusedStream final : public grpc::ServerBidiReactor<proto::AgentReport, p
 
 grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* AgentDoor::Attach(
     grpc::CallbackServerContext*) {
-  return new AgentStream(find_, ids_, std::nullopt, [] { return absl::OkStatus(); });
+  return new AgentStream(find_, ids_, {.uid = uid_}, [] { return absl::OkStatus(); });
 }
 
 grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* RemoteAgentDoor::Attach(
@@ -206,7 +217,7 @@ grpc::ServerBidiReactor<proto::AgentReport, proto::AgentOrder>* RemoteAgentDoor:
   }
   const absl::Status welcome = check();
   if (!welcome.ok()) return new RefusedStream(welcome);
-  return new AgentStream(find_, ids_, PeerName(*context).value_or(""), check);
+  return new AgentStream(find_, ids_, {.name = PeerName(*context).value_or("")}, check);
 }
 
 }  // namespace weft

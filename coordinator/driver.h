@@ -58,6 +58,12 @@ template <typename T>
 using Reply = std::function<void(absl::StatusOr<T>)>;
 using Acknowledge = std::function<void(absl::Status)>;
 
+// An AgentStay says for how long an agent may work for a job.
+enum class AgentStay {
+  kForTheJob,
+  kForItsGeneration,  // it came before agents had tokens: the next one is started by another
+};
+
 // A rank's stream lies in that of its agent.
 struct RankPort {
   int64_t agent = 0;   // id of the agent's stream
@@ -96,7 +102,7 @@ class Driver final {
   // Streams have ids that the caller chooses, each once.
   void Watch(int64_t id, proto::WatchRequest request, WatcherPort port);
   void Unwatch(int64_t id);
-  void AttachAgent(int64_t id, AgentPort port);
+  void AttachAgent(int64_t id, AgentPort port, AgentStay stay = AgentStay::kForTheJob);
   // A rank's stream has to be attached before it reports.
   bool Attach(int64_t id, RankPort port);
   // These, as Attach, return false if there is no room for the report: then its stream has to end,
@@ -135,6 +141,7 @@ class Driver final {
   };
   struct Agent {
     Outgoing::Port port;
+    AgentStay stay = AgentStay::kForTheJob;
     std::string host;  // empty: has not said Hello yet
     std::string machine;
     std::string version;   // that its ranks have to have
@@ -226,6 +233,8 @@ class Driver final {
   absl::Status CheckMpi(const std::string& machine, const std::string& host,
                         const std::string& mpi) const;
   void TurnAwayOtherMpi();
+  void TurnAwayOlder();
+  void TurnAway(const std::string& machine, const absl::Status& why);
   void LookAtChecks();
   void CheckAgain();
   void GoOnWithRound();

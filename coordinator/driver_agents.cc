@@ -43,6 +43,7 @@ Driver::Agent* Driver::AgentOf(const std::string& machine) {
 void Driver::Do(const LaunchWorkers& launch) {
   Failpoint("driver.launch");
   if (job_.generation.phase == GenerationPhase::kOpen) {
+    TurnAwayOlder();
     const absl::StatusOr<HostShares> placed = SharesOf(job_);
     if (absl::IsFailedPrecondition(placed.status())) {
       return Happened(LaunchWaits{launch.generation, absl::StrCat(placed.status().message())});
@@ -86,10 +87,12 @@ void Driver::Do(const StopWorkers& stop) {
 
 // ---- messages: from any thread ----
 
-void Driver::AttachAgent(int64_t id, AgentPort port) {
+void Driver::AttachAgent(int64_t id, AgentPort port, AgentStay stay) {
   const auto close = port.close;
-  const bool posted = Post([this, id, port = std::move(port)] {
-    agents_[id].port = std::make_shared<const AgentPort>(port);
+  const bool posted = Post([this, id, port = std::move(port), stay] {
+    Agent& agent = agents_[id];
+    agent.port = std::make_shared<const AgentPort>(port);
+    agent.stay = stay;
   });
   if (!posted) close(absl::UnavailableError("the coordinator is busy or closing; come back"));
 }
@@ -328,17 +331,35 @@ void Driver::TurnAwayOtherMpi() {
   std::vector<std::string> machines;
   for (const auto& [machine, stream] : agent_of_machine_) machines.push_back(machine);
   for (auto each = machines.rbegin(); each != machines.rend(); ++each) {
-    const int64_t id = agent_of_machine_.at(*each);
-    const Agent& agent = agents_.at(id);
+    const Agent& agent = agents_.at(agent_of_machine_.at(*each));
     const absl::Status same = CheckMpi(*each, agent.host, agent.mpi);
-    if (same.ok()) continue;
-    agent_of_machine_.erase(*each);
-    Happened(HostAway{*each});
-    RefuseAgent(id, same);
+    if (!same.ok()) TurnAway(*each, same);
   }
 }
 
+// The generation for which they were let in is over.
+void Driver::TurnAwayOlder() {
+  std::vector<std::string> machines;
+  for (const auto& [machine, stream] : agent_of_machine_) {
+    if (agents_.at(stream).stay == AgentStay::kForItsGeneration) machines.push_back(machine);
+  }
+  for (const std::string& machine : machines) {
+    TurnAway(machine, absl::AbortedError("an agent with a token of its own takes its place"));
+  }
+}
+
+void Driver::TurnAway(const std::string& machine, const absl::Status& why) {
+  const int64_t id = agent_of_machine_.at(machine);
+  agent_of_machine_.erase(machine);
+  Happened(HostAway{machine});
+  RefuseAgent(id, why);
+}
+
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
+  if (!agent.host.empty()) {
+    return TurnAway(agent.machine,
+                    absl::InvalidArgumentError("an agent says hello once on a stream"));
+  }
   if (hello.wire_version() != kWireVersion) {
     return RefuseAgent(
         id, absl::FailedPreconditionError(absl::StrCat(

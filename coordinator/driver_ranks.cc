@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/driver.h"
+#include "coordinator/fact_check.h"
 #include "coordinator/record.h"
 #include "process/failpoint.h"
 #include "process/log.h"
@@ -182,6 +183,8 @@ void Driver::OnReport(int64_t id, const proto::WorkerReport& report) {
   clocks_.heard_ms[stream.rank] = Now();
   if (report.has_note()) return OnNote(id, report);
   const std::optional<Event> fact = FactOf(report);
+  const absl::Status possible = fact ? CheckFact(job_, *fact) : absl::OkStatus();
+  if (!possible.ok()) return Refuse(id, possible);
   if (fact) Happened(*fact);
   if (broken_) return;
   stream.sequence = std::max(stream.sequence, report.sequence());
@@ -202,6 +205,9 @@ void Driver::OnRegister(int64_t id, Stream& stream, const proto::WorkerReport& r
   }
   const absl::Status welcome = CheckRegistration(job_, worker);
   if (!welcome.ok()) return Refuse(id, welcome);
+  const std::string machine = agent == agents_.end() ? "" : agent->second.machine;
+  const absl::Status placed = CheckPlaced(job_, worker.rank, machine);
+  if (!placed.ok()) return Refuse(id, placed);
   const auto former = stream_of_rank_.find(worker.rank);
   if (former != stream_of_rank_.end() && former->second != id) {
     const auto old = streams_.find(former->second);  // it redialed before the old stream's end

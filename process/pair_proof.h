@@ -1,7 +1,7 @@
 // Two hosts that dial each other in a check prove that they know the round's secret, which came to
 // both by the coordinator. Whoever listens says nothing before the other one has proven it, so a
 // stranger gets no byte; who dials hears a proof too, so nothing that merely listens there counts.
-// Messages of fixed size, over OpenSSL's HMAC-SHA256:
+// Messages of fixed size, over keyed hashes (process/keyed_hash.h):
 //
 //   dial    32 random bytes, HMAC(secret, "dial <round> <machine that listens> " + these bytes)
 //   answer  HMAC(secret, "answer <round> <machine that listens> " + these bytes)
@@ -13,18 +13,16 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "process/keyed_hash.h"
 
 namespace weft {
 
-inline constexpr size_t kProofBytes = 32;
+inline constexpr size_t kProofBytes = kKeyedHashBytes;
 inline constexpr size_t kDialBytes = 2 * kProofBytes;
-
-// 32 bytes that nobody can guess.
-std::string NewSecret();
 
 struct PairRound {
   int64_t number = 0;
-  std::string secret;
+  std::string secret;  // NewSecret's
 };
 
 // Returns what says that `machine` is dialled.

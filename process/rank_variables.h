@@ -14,4 +14,8 @@ inline constexpr std::array<const char*, 3> kLocalRankVariables = {
 // The host whose agent started it, by the name that the coordinator knows.
 inline constexpr char kHostVariable[] = "WEFT_HOST";
 
+// A file of NAME=VALUE, each ended by a NUL, that shims give to their ranks alone; not set: there
+// is none.
+inline constexpr char kRankEnvironmentVariable[] = "WEFT_RANK_ENVIRONMENT";
+
 }  // namespace weft

@@ -17,6 +17,7 @@ bool Record(const HostJoined& fact, Fleet& fleet) {
   host.host = fact.host;
   host.owner = fact.owner;
   host.owner_uid = fact.owner_uid;
+  host.lacks_tokens = fact.lacks_tokens;
   host.allows = fact.allows;
   host.slots = fact.slots;
   host.present = true;

@@ -50,7 +50,10 @@ struct QueuedJob {
 // Returns those that wait once Decide's duties are done, in the order of the queue.
 std::vector<QueuedJob> Queue(const Fleet& fleet, int64_t now_ms);
 
-// The host's owner is the same user, by name if the job came over the network, or allows it.
+// The submitter is the host's owner, as whom ranks run there: by name if the job came over the
+// network.
+bool IsOwner(const FleetHost& host, const FleetRequest& request);
+// The host takes the job: its owner's, or one of a user whom it allows.
 bool Admits(const FleetHost& host, const FleetRequest& request);
 // Jobs may be placed there at that time.
 bool IsUsable(const FleetHost& host, int64_t now_ms);

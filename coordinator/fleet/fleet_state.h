@@ -30,8 +30,9 @@ struct FleetHost {
   int64_t owner_uid = -1;
   std::vector<std::string> allows = {};  // users beside the owner; "*": all
   int slots = 0;
-  bool present = false;  // its standing agent's lease runs
-  int64_t gone_ms = 0;   // Unix time at which it ended; 0: it is present
+  bool lacks_tokens = false;  // its standing agent is too old to start agents that are let in
+  bool present = false;       // its standing agent's lease runs
+  int64_t gone_ms = 0;        // Unix time at which it ended; 0: it is present
   bool drained = false;
   std::string drain_reason = {};
   std::vector<int64_t> failed_ms = {};  // Unix time of its newest failures, oldest first
@@ -101,6 +102,7 @@ struct HostJoined {
   int64_t owner_uid = -1;
   std::vector<std::string> allows = {};
   int slots = 0;
+  bool lacks_tokens = false;
 };
 // The lease of the offer has ended.
 struct HostGone {

@@ -163,17 +163,21 @@ bool HasLostItsHosts(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
 
 }  // namespace
 
-bool Admits(const FleetHost& host, const FleetRequest& request) {
+bool IsOwner(const FleetHost& host, const FleetRequest& request) {
   if (host.owner_uid >= 0 && host.owner_uid == request.owner_uid) return true;
   // Over the network a certificate of weftd's own authority says the name.
-  if (request.owner_uid < 0 && !request.owner.empty() && request.owner == host.owner) return true;
+  return request.owner_uid < 0 && !request.owner.empty() && request.owner == host.owner;
+}
+
+bool Admits(const FleetHost& host, const FleetRequest& request) {
+  if (IsOwner(host, request)) return true;
   return std::any_of(host.allows.begin(), host.allows.end(), [&](const std::string& user) {
     return user == "*" || (!user.empty() && user == request.owner);
   });
 }
 
 bool IsUsable(const FleetHost& host, int64_t now_ms) {
-  return host.present && !host.drained && host.left_out_until_ms <= now_ms;
+  return host.present && !host.drained && !host.lacks_tokens && host.left_out_until_ms <= now_ms;
 }
 
 FleetDuties Decide(const Fleet& fleet, int64_t now_ms) {

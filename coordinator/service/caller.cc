@@ -35,6 +35,10 @@ std::optional<Role> ParseRole(absl::string_view name) {
   return std::nullopt;
 }
 
+bool MayOffer(const Caller& caller) {
+  return caller.role == Role::kAgent || (caller.role == Role::kOperator && caller.uid >= 0);
+}
+
 std::string CallerText(const Caller& caller) {
   const std::string uid = caller.uid < 0 ? "" : absl::StrCat(", uid ", caller.uid);
   return absl::StrCat(caller.name, " (", NameOf(caller.role), uid, ")");

@@ -16,10 +16,10 @@
 namespace weft {
 
 enum class Role {
-  kAgent,      // offers a host, and runs ranks there; no more
+  kAgent,      // offers hosts, and runs ranks there; no more
   kViewer,     // may look
-  kSubmitter,  // may look, submit, change jobs of its own, and offer hosts
-  kOperator,   // may do all
+  kSubmitter,  // may look, submit, and change jobs of its own
+  kOperator,   // may do all that people do, and offer hosts on weftd's socket
 };
 // "viewer"; none: there is no such role.
 std::optional<Role> ParseRole(absl::string_view name);
@@ -29,6 +29,10 @@ struct Caller {
   int64_t uid = -1;  // -1: it came over the network
   Role role = Role::kViewer;
 };
+
+// Whether it may offer hosts and start ranks there. Over the network that takes a host's own
+// certificate.
+bool MayOffer(const Caller& caller);
 
 // "ann (submitter, uid 1000)".
 std::string CallerText(const Caller& caller);

@@ -199,7 +199,9 @@ std::string WhyNotUsed(const FleetHost& host, int64_t now_ms) {
     return absl::StrCat("left out for an hour: failed ", kHostFailuresToLeaveOut,
                         " times within one");
   }
-  return host.present ? "" : "its agent is not heard";
+  if (!host.present) return "its agent is not heard";
+  return host.lacks_tokens ? "its standing agent is older than this weftd needs: install this one's"
+                           : "";
 }
 
 void FillOffer(const proto::HostOffer& offer, v1::Host& message) {

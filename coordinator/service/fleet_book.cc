@@ -22,7 +22,8 @@ HostJoined Read(const proto::FleetHostJoined& message) {
           offer.owner(),
           offer.owner_uid(),
           {offer.allows().begin(), offer.allows().end()},
-          offer.slots()};
+          offer.slots(),
+          !offer.gives_tokens()};
 }
 
 JobPlaced Read(const proto::FleetJobPlaced& message) {
@@ -152,7 +153,11 @@ absl::Status FleetBook::Take(const proto::FleetRecord& record) {
         absl::StrCat("record ", record.revision(), " holds no fact that this version knows"));
   }
   revision_ = record.revision();
-  if (record.has_started()) fleet_id_ = record.started().fleet_id();
+  if (record.has_started()) {
+    fleet_id_ = record.started().fleet_id();
+    agent_secret_ = record.started().agent_secret();
+    tokens_after_ = record.started().tokens_after_allocation();
+  }
   if (record.has_job_news()) {
     TakeNews(record.job_news(), record);
   } else {
@@ -227,6 +232,8 @@ void FleetBook::TakeNews(const proto::FleetJobNews& news, const proto::FleetReco
 proto::FleetSnapshot FleetBook::Snapshot() const {
   proto::FleetSnapshot snapshot;
   snapshot.set_fleet_id(fleet_id_);
+  snapshot.set_agent_secret(agent_secret_);
+  snapshot.set_tokens_after_allocation(tokens_after_);
   WriteParts(parts_, &snapshot);
   for (const auto& [unix_ms, id] : answered_) {
     proto::FleetSnapshot::KeptAnswer& kept = *snapshot.add_answers();
@@ -242,6 +249,8 @@ absl::Status FleetBook::Restore(const proto::FleetSnapshot& snapshot, int64_t re
   *this = {};
   RETURN_IF_ERROR(ReadParts(snapshot, &parts_));
   fleet_id_ = snapshot.fleet_id();
+  agent_secret_ = snapshot.agent_secret();
+  tokens_after_ = snapshot.tokens_after_allocation();
   revision_ = revision;
   for (const proto::FleetSnapshot::KeptAnswer& each : snapshot.answers()) {
     Keep(each.answered(), each.unix_ms());

@@ -46,6 +46,10 @@ class FleetBook final {
 
   // Tells fleets apart on the hosts that they share; empty: none has begun.
   const std::string& fleet_id() const { return fleet_id_; }
+  // Tokens of agents are made of it (process/agent_token.h); empty: none was journaled yet.
+  const std::string& agent_secret() const { return agent_secret_; }
+  // Agents of allocations up to this one were started before there were tokens.
+  int64_t tokens_after() const { return tokens_after_; }
 
   // Returns the answer that was kept for the id; null: none.
   const proto::Answered* FindAnswer(const std::string& request_id) const;
@@ -71,6 +75,8 @@ class FleetBook final {
   FleetParts parts_;
   int64_t revision_ = 0;
   std::string fleet_id_;
+  std::string agent_secret_;
+  int64_t tokens_after_ = 0;
   std::unordered_map<std::string, proto::Answered> answers_;  // by request id
   std::deque<std::pair<int64_t, std::string>> answered_;      // Unix time and id, oldest first
   std::deque<v1::Event> events_;

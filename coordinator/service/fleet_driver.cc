@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/control_messages.h"
 #include "plan/errors.h"
+#include "process/keyed_hash.h"
 #include "process/log.h"
 
 namespace weft {
@@ -70,11 +71,15 @@ absl::Status FleetDriver::Open() {
     LogInfo(absl::StrCat("replayed ", book_.revision(), " records: ", book_.fleet().jobs.size(),
                          " jobs, ", book_.fleet().hosts.size(), " hosts"));
   }
-  proto::FleetRecord started;
-  started.mutable_started()->set_version(options_.version);
-  started.mutable_started()->set_fleet_id(book_.fleet_id().empty() ? NewFleetId()
-                                                                   : book_.fleet_id());
-  Happened(std::move(started));
+  proto::FleetRecord record;
+  proto::FleetStarted& started = *record.mutable_started();
+  started.set_version(options_.version);
+  started.set_fleet_id(book_.fleet_id().empty() ? NewFleetId() : book_.fleet_id());
+  const bool has_secret = !book_.agent_secret().empty();
+  started.set_agent_secret(has_secret ? book_.agent_secret() : NewSecret());
+  started.set_tokens_after_allocation(has_secret ? book_.tokens_after()
+                                                 : book_.fleet().newest_allocation);
+  Happened(std::move(record));
   WriteRound();
   RETURN_IF_ERROR(journal_->Commit(Now()));
   // Their agents come back as soon as somebody listens.
@@ -176,8 +181,8 @@ void FleetDriver::EndEverything() {
   const absl::Status why = absl::UnavailableError("weftd is closing; come back");
   AnswerAll(why);
   {
-    const std::lock_guard<std::mutex> lock(drivers_mutex_);
-    drivers_.clear();
+    const std::lock_guard<std::mutex> lock(doors_mutex_);
+    doors_.clear();
   }
   for (const auto& [job, runner] : runners_) {
     if (runner.driver != nullptr) runner.driver->Close();

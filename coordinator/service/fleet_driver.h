@@ -21,8 +21,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/agent_door.h"
 #include "coordinator/driver.h"
 #include "coordinator/lease_book.h"
+#include "coordinator/service/agent_rights.h"
 #include "coordinator/service/caller.h"
 #include "coordinator/service/fleet_book.h"
 #include "coordinator/service/fleet_journal.h"
@@ -97,9 +99,8 @@ class FleetDriver final {
   // Whoever hears an offer's heartbeat grants its lease, on any thread.
   LeaseBook& leases() { return leases_; }
 
-  // The Driver for an agent of a job. Aborted: the job is not placed, or the agent is of an
-  // allocation that is over.
-  absl::StatusOr<std::shared_ptr<Driver>> FindDriver(const proto::Hello& hello) const;
+  // The place of an agent of a job. Aborted: it has no right to one. From any thread.
+  absl::StatusOr<AgentPlace> FindPlace(const proto::Hello& hello, const AgentPeer& peer) const;
 
  private:
   // A Runner is the Driver of a placed job.
@@ -107,10 +108,12 @@ class FleetDriver final {
     int64_t allocation = 0;
     std::vector<RunLock> locks;  // of its run folder and its checkpoints
     std::shared_ptr<Driver> driver;
+    AgentRights rights;
     FleetStop told = FleetStop::kNone;
     proto::JobStatus stands;  // told before the events that lead to it
     bool is_over = false;     // the Driver has nothing more to do
     bool is_writing = false;  // files of its run
+    absl::Status looked_at;   // what was found of its end: not OK, and it was none
     int64_t over_ms = 0;      // when it was over
     std::string end;          // "COMPLETED"
     std::string reason;
@@ -201,6 +204,7 @@ class FleetDriver final {
   void WatchRunner(int64_t job, const Runner& runner);
   Runner* FindRunner(int64_t job, int64_t allocation);
   void WriteFiles(int64_t job, const Runner& runner, const proto::SubmitJobRequest& request);
+  void OnWritten(int64_t job, int64_t allocation, const absl::Status& end);
   void OnNotWritten(int64_t job, int64_t allocation, const std::string& what);
   void OnNews(int64_t job, int64_t allocation, const std::vector<proto::JobEvent>& events);
   void OnRunnerOver(int64_t job, int64_t allocation, const absl::Status& why);
@@ -212,6 +216,7 @@ class FleetDriver final {
   // ---- hosts ----
   void OnOfferReport(int64_t id, const proto::OfferReport& report);
   void OnOffer(int64_t id, Offer& offer, const proto::HostOffer& words);
+  absl::Status CheckNotOfOthers(const proto::HostOffer& words) const;
   void OnAgentEnded(Offer& offer, const proto::AgentEnded& ended);
   void RefuseOffer(int64_t id, const absl::Status& why);
   void LookAtLeases();
@@ -249,8 +254,12 @@ class FleetDriver final {
   int64_t shorten_at_ = kMaxRecords;
   bool broken_ = false;
 
-  mutable std::mutex drivers_mutex_;
-  std::map<std::string, std::pair<int64_t, std::shared_ptr<Driver>>> drivers_;  // by job's name
+  struct Door {
+    std::shared_ptr<Driver> driver;
+    AgentRights rights;
+  };
+  mutable std::mutex doors_mutex_;
+  std::map<std::string, Door> doors_;  // by job's name
 
   TaskQueue queue_of_tasks_;
   std::thread thread_;

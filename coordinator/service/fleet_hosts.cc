@@ -11,6 +11,17 @@
 namespace weft {
 namespace {
 
+constexpr int kMostSlots = 100000;  // as `weft agent --slots`
+
+// Whether a job that is not over has a part of the machine.
+bool IsHeld(const Fleet& fleet, const std::string& machine) {
+  return std::any_of(fleet.live.begin(), fleet.live.end(), [&](int64_t job) {
+    const auto& shares = fleet.jobs.at(job).shares;
+    return std::any_of(shares.begin(), shares.end(),
+                       [&](const FleetShare& share) { return share.machine == machine; });
+  });
+}
+
 absl::Status CheckOffer(const proto::HostOffer& offer) {
   if (offer.wire_version() != kWireVersion) {
     return absl::FailedPreconditionError(
@@ -21,9 +32,9 @@ absl::Status CheckOffer(const proto::HostOffer& offer) {
   if (offer.host().empty() || offer.machine().empty()) {
     return absl::InvalidArgumentError("an agent has to name its host and machine");
   }
-  if (offer.slots() < 1) {
+  if (offer.slots() < 1 || offer.slots() > kMostSlots) {
     return absl::InvalidArgumentError(
-        absl::StrCat("slots: ", offer.slots(), " is too few; a host offers 1 or more"));
+        absl::StrCat("slots: ", offer.slots(), " is outside 1 to ", kMostSlots));
   }
   return absl::OkStatus();
 }
@@ -91,6 +102,8 @@ void FleetDriver::OnOfferReport(int64_t id, const proto::OfferReport& report) {
 void FleetDriver::OnOffer(int64_t id, Offer& offer, const proto::HostOffer& words) {
   const absl::Status valid = CheckOffer(words);
   if (!valid.ok()) return RefuseOffer(id, valid);
+  const absl::Status theirs = CheckNotOfOthers(words);
+  if (!theirs.ok()) return RefuseOffer(id, theirs);
   const auto former = offer_of_machine_.find(words.machine());
   if (former != offer_of_machine_.end() && former->second != id) {
     RefuseOffer(former->second, absl::AbortedError("a newer agent has taken its place"));
@@ -132,6 +145,20 @@ void FleetDriver::OnOffer(int64_t id, Offer& offer, const proto::HostOffer& word
       });
 }
 
+// A machine that is there, or has a part of a job, is whose it was: of that host, and of that user.
+absl::Status FleetDriver::CheckNotOfOthers(const proto::HostOffer& words) const {
+  const auto found = book_.fleet().hosts.find(words.machine());
+  if (found == book_.fleet().hosts.end()) return absl::OkStatus();
+  const FleetHost& host = found->second;
+  const bool is_same = host.host == words.host() && host.owner_uid == words.owner_uid();
+  if (is_same || (!host.present && !IsHeld(book_.fleet(), words.machine()))) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "machine ", words.machine(), " is offered already, as another host or by another ",
+      "user; come back once it is gone and no job has a part of it"));
+}
+
 // One that ends while its job goes on has failed, and is started again in a while.
 void FleetDriver::OnAgentEnded(Offer& offer, const proto::AgentEnded& ended) {
   const absl::StatusOr<int64_t> job = ParseJobName(ended.job_id());
@@ -159,12 +186,7 @@ void FleetDriver::LookAtLeases() {
     if (host.present && leases_.EndOf(machine) < Now()) gone.push_back(machine);
   }
   for (const std::string& machine : gone) {
-    const auto& live = book_.fleet().live;
-    const bool is_held = std::any_of(live.begin(), live.end(), [&](int64_t job) {
-      const auto& shares = book_.fleet().jobs.at(job).shares;
-      return std::any_of(shares.begin(), shares.end(),
-                         [&](const FleetShare& share) { return share.machine == machine; });
-    });
+    const bool is_held = IsHeld(book_.fleet(), machine);
     const int64_t now_ms = options_.unix_ms();
     proto::FleetRecord record;
     proto::FleetHostFact& fact =
@@ -218,6 +240,8 @@ void FleetDriver::KeepAgentsOf(Offer& offer) {
       start.set_run_folder(book_.entry(job).request.submission().run_folder());
       start.set_host_slots(book_.fleet().hosts.at(offer.machine).slots);
       start.mutable_slots()->Add(share.slots.begin(), share.slots.end());
+      start.set_token(runner.rights.TokenFor(share.machine));
+      start.set_is_of_another(!IsOwner(book_.fleet().hosts.at(share.machine), placed.request));
       offer.port.send(order);
     }
   }

@@ -69,17 +69,13 @@ std::string FleetDriver::JournalOf(int64_t job, int64_t allocation) const {
                       ".db");
 }
 
-absl::StatusOr<std::shared_ptr<Driver>> FleetDriver::FindDriver(const proto::Hello& hello) const {
-  const std::lock_guard<std::mutex> lock(drivers_mutex_);
-  const auto found = drivers_.find(hello.job_id());
-  if (found == drivers_.end()) {
-    return absl::AbortedError(
-        absl::StrCat("job \"", hello.job_id(), "\": has no part of any host now"));
-  }
-  if (found->second.first == hello.allocation()) return found->second.second;
-  return absl::AbortedError(absl::StrCat("allocation ", hello.allocation(), " of ", hello.job_id(),
-                                         " is over; it has allocation ", found->second.first,
-                                         " now"));
+absl::StatusOr<AgentPlace> FleetDriver::FindPlace(const proto::Hello& hello,
+                                                  const AgentPeer& peer) const {
+  const std::lock_guard<std::mutex> lock(doors_mutex_);
+  const auto found = doors_.find(hello.job_id());
+  if (found == doors_.end()) return NoRight(hello);
+  ASSIGN_OR_RETURN(const AgentStay stay, found->second.rights.Check(hello, peer));
+  return AgentPlace{found->second.driver, stay};
 }
 
 FleetDriver::Runner* FleetDriver::FindRunner(int64_t job, int64_t allocation) {
@@ -161,9 +157,11 @@ absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
   runner.allocation = placed.allocation;
   runner.locks = std::move(locks);
   runner.driver = std::move(driver);
+  runner.rights = AgentRights(JobName(job), placed, book_.fleet().hosts,
+                              {book_.agent_secret(), book_.tokens_after()});
   {
-    const std::lock_guard<std::mutex> lock(drivers_mutex_);
-    drivers_[JobName(job)] = {runner.allocation, runner.driver};
+    const std::lock_guard<std::mutex> lock(doors_mutex_);
+    doors_[JobName(job)] = {runner.driver, runner.rights};
   }
   LogInfo(absl::StrCat(JobName(job), ": has allocation ", placed.allocation, " of ",
                        placed.shares.size(), " hosts"));
@@ -226,12 +224,16 @@ void FleetDriver::WriteFiles(int64_t job, const Runner& runner,
                        post([this, job, allocation, what] { OnNotWritten(job, allocation, what); });
                      },
                  .done =
-                     [this, post, job, allocation] {
-                       post([this, job, allocation] {
-                         Runner* const written = FindRunner(job, allocation);
-                         if (written != nullptr) written->is_writing = false;
-                       });
+                     [this, post, job, allocation](const absl::Status& end) {
+                       post([this, job, allocation, end] { OnWritten(job, allocation, end); });
                      }});
+}
+
+void FleetDriver::OnWritten(int64_t job, int64_t allocation, const absl::Status& end) {
+  Runner* const runner = FindRunner(job, allocation);
+  if (runner == nullptr) return;
+  runner->is_writing = false;
+  runner->looked_at = end;
 }
 
 // It is an event of the job, and no more: training goes on.
@@ -287,8 +289,8 @@ void FleetDriver::OnRunnerOver(int64_t job, int64_t allocation, const absl::Stat
   runner->end = why.ok() ? book_.entry(job).status.phase() : "FAILED";
   runner->reason = why.ok() ? book_.entry(job).status.reason() : std::string(why.message());
   {
-    const std::lock_guard<std::mutex> lock(drivers_mutex_);
-    drivers_.erase(JobName(job));
+    const std::lock_guard<std::mutex> lock(doors_mutex_);
+    doors_.erase(JobName(job));
   }
   // Its agents come back, find nobody who knows them, and end.
   runner->driver->Close();
@@ -313,7 +315,10 @@ void FleetDriver::EndJobs() {
                       placed->second.phase == FleetPhase::kPlaced &&
                       placed->second.allocation == runner.allocation &&
                       !HasAgents(job, placed->second);
-    if (ends) Happened(EndOf(job, runner.end, runner.reason, options_.unix_ms()));
+    if (!ends) continue;
+    const absl::Status& is_so = runner.looked_at;
+    Happened(is_so.ok() ? EndOf(job, runner.end, runner.reason, options_.unix_ms())
+                        : EndOf(job, "FAILED", std::string(is_so.message()), options_.unix_ms()));
   }
 }
 

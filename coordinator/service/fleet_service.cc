@@ -28,8 +28,10 @@ namespace {
 
 constexpr auto kShutdownGrace = std::chrono::seconds(2);
 
-DriverFinder DriversOf(FleetDriver& fleet) {
-  return [&fleet](const proto::Hello& hello) { return fleet.FindDriver(hello); };
+PlaceFinder PlacesOf(FleetDriver& fleet) {
+  return [&fleet](const proto::Hello& hello, const AgentPeer& peer) {
+    return fleet.FindPlace(hello, peer);
+  };
 }
 
 // Each user of the socket has a server of its own, so that a call is its user's whatever becomes of
@@ -38,13 +40,13 @@ class UserServer {
  public:
   UserServer(const FleetServiceOptions& options, FleetDriver& fleet, std::atomic<int64_t>& ids,
              CallLimits& limits, const Caller& caller)
-      : agents_(DriversOf(fleet), ids),
+      : agents_(PlacesOf(fleet), ids, caller.uid),
         offers_(fleet, ids, Is(caller), ""),
         jobs_(options.version, fleet, ids, limits, options.now_ms, Is(caller)) {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    if (caller.role != Role::kViewer) builder.RegisterService(&agents_);
-    if (caller.role != Role::kViewer) builder.RegisterService(&offers_);
+    if (MayOffer(caller)) builder.RegisterService(&agents_);
+    if (MayOffer(caller)) builder.RegisterService(&offers_);
     if (caller.role != Role::kAgent) builder.RegisterService(&jobs_);
     server_ = builder.BuildAndStart();
   }
@@ -102,7 +104,7 @@ struct FleetService::Doors {
     TlsDoorOptions network = *options.network;
     network.connections = options.limits.connections;
     const CallerFinder find = TlsCallers(network.revoked_file);
-    agents = std::make_unique<RemoteAgentDoor>(DriversOf(fleet), ids, network.revoked_file);
+    agents = std::make_unique<RemoteAgentDoor>(PlacesOf(fleet), ids, network.revoked_file);
     offers = std::make_unique<OfferDoor>(fleet, ids, find, network.revoked_file);
     jobs = std::make_unique<JobsDoor>(options.version, fleet, ids, limits, options.now_ms, find);
     ASSIGN_OR_RETURN(door, TlsDoor::Open(network, {agents.get(), offers.get(), jobs.get()}));

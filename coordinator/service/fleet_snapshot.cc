@@ -39,6 +39,7 @@ FleetHost Read(const proto::FleetSnapshot::Host& message) {
   host.owner_uid = offer.owner_uid();
   host.allows = {offer.allows().begin(), offer.allows().end()};
   host.slots = offer.slots();
+  host.lacks_tokens = !offer.gives_tokens();
   host.present = message.present();
   host.gone_ms = message.gone_ms();
   host.drained = message.drained();

@@ -97,12 +97,11 @@ class RefusedOffer final : public grpc::ServerBidiReactor<proto::OfferReport, pr
   void OnDone() override { delete this; }
 };
 
-// A host is offered over the network by its agent's certificate, on a socket by its user.
 absl::Status CheckMayOffer(const Caller& caller) {
-  const bool may = caller.uid < 0 ? caller.role == Role::kAgent : caller.role != Role::kViewer;
-  if (may) return absl::OkStatus();
+  if (MayOffer(caller)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
-      CallerText(caller), " may not offer a host; use a bundle of `weftd issue agent`"));
+      CallerText(caller), " may not offer a host; use a bundle of `weftd issue agent`, ",
+      "or on weftd's host --user=NAME=agent"));
 }
 
 }  // namespace

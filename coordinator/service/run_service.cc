@@ -5,6 +5,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -27,14 +28,16 @@ constexpr auto kShutdownGrace = std::chrono::seconds(2);
 struct RunService::Door {
   Door(const std::string& version, Driver& served)
       : driver(served),
-        find([&served](const proto::Hello&) {
-          return std::shared_ptr<Driver>(&served, [](Driver*) {});  // it outlives the service
+        find([&served](const proto::Hello&, const AgentPeer&) {
+          const auto outlives_the_service = [](Driver*) {};
+          return AgentPlace{std::shared_ptr<Driver>(&served, outlives_the_service)};
         }),
-        agents(find, ids),
+        agents(find, ids, geteuid()),
         people(version, served, ids) {}
 
   Driver& driver;
-  const DriverFinder find;
+  // The listener and the run's own certificates let in its user alone.
+  const PlaceFinder find;
   std::atomic<int64_t> ids = 0;
   AgentDoor agents;
   RunDoor people;

@@ -1,9 +1,11 @@
 #include "coordinator/service/run_writer.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/service/control_messages.h"
 #include "plan/errors.h"
 #include "plan/keys/resolved_job.h"
@@ -35,6 +37,17 @@ absl::StatusOr<std::string> ResolvedTextOf(const proto::SubmitJobRequest& reques
       .data = {request.data().begin(), request.data().end()},
       .accepted = {request.run().accepted().begin(), request.run().accepted().end()}};
   return ResolvedText(Resolve(job, layout), record);
+}
+
+// Ranks have said that it is there; whoever looks for it finds it, or not.
+absl::Status CheckEnd(const proto::JobStatus& status) {
+  if (status.phase() != PhaseName(Phase::kCompleted)) return absl::OkStatus();
+  const std::string folder = status.saved().empty() ? "" : status.saved(0).folder();
+  std::error_code error;
+  if (std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("its ranks say that it is through, but its last checkpoint is not there: ",
+                   folder.empty() ? "none was committed" : folder));
 }
 
 }  // namespace
@@ -98,7 +111,7 @@ void RunWriter::Watch(const std::shared_ptr<Writing>& writing, int64_t after_rev
     const auto finish = [this, writing] {
       writing->files.reset();
       writing_.erase(writing);
-      writing->run.done();
+      writing->run.done(CheckEnd(writing->stands));
     };
     queue_.Post(finish, 0, TaskQueue::Room::kAlways);
   };

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "coordinator/driver.h"
 #include "coordinator/task_queue.h"
 #include "proto/driver.pb.h"
@@ -24,7 +25,9 @@ class RunWriter final {
     std::string version;              // of this build
     std::shared_ptr<Driver> driver;
     std::function<void(const std::string& what)> warn;  // what cannot be written
-    std::function<void()> done;  // the Driver has told all, and it is written as far as it can be
+    // The Driver has told all, and it is written as far as it can be. FailedPrecondition: the job
+    // is said to be completed, and its last checkpoint is not there.
+    std::function<void(const absl::Status& end)> done;
   };
 
   RunWriter();

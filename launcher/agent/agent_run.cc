@@ -22,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "launcher/agent/agent_link.h"
 #include "launcher/agent/agent_seat.h"
+#include "launcher/agent/allowed_variables.h"
 #include "launcher/agent/binding.h"
 #include "launcher/agent/host_agent.h"
 #include "launcher/agent/host_checker.h"
@@ -185,6 +186,7 @@ absl::Status AgentShell::Begin() {
   link.hello.set_machine(machine_);
   link.hello.set_job_id(options_.job_id);
   link.hello.set_allocation(options_.allocation);
+  link.hello.set_token(options_.token);
   link.hello.set_domain(options_.domain);
   *link.hello.mutable_host_has() = DescribeHost();
   const proto::Host& has = link.hello.host_has();
@@ -451,6 +453,7 @@ GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
       .as_root = geteuid() == 0,
       .single_copy = SingleCopyPermitted(),
       .env = job_->env,
+      .is_env_for_ranks_alone = options_.is_of_another,
       .host = host_,
       .programs = ProgramFolder(),
       .shim_socket = socket_,
@@ -466,7 +469,8 @@ GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
 void AgentShell::StartGroupOf(const proto::Launch& launch) {
   Failpoint("agent.start_group");
   told_term_ = false;
-  const absl::Status sense = job_.ok() ? share_.status() : job_.status();
+  absl::Status sense = job_.ok() ? share_.status() : job_.status();
+  if (sense.ok() && options_.is_of_another) sense = CheckVariables(job_->env, options_.allowed_env);
   absl::StatusOr<std::vector<RankPlace>> places = std::vector<RankPlace>();
   places = sense.ok() ? Places() : sense;
   if (!places.ok()) {

@@ -3,6 +3,7 @@
 // fact, what is due is done.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "launcher/agent/host_slots.h"
@@ -17,7 +18,12 @@ struct AgentOptions {
   HostSlots slots;          // of this host, and which of them take ranks
   std::string job_id;       // that it works for; empty: the coordinator's only one
   int64_t allocation = 0;   // of that job, by which the fleet tells its agents; 0: none
+  std::string token;        // of that allocation here (process/agent_token.h)
   std::string run_id;       // names this run's processes and temporary files (launcher/machine)
+  // Another user than this agent's has submitted the job, and may set only what is listed
+  // (allowed_variables.h), and `allowed_env`, which is the operator's.
+  bool is_of_another = false;
+  std::vector<std::string> allowed_env;
   // This host's name among the run's, as it was listed; empty: the kernel's name for it. Agents
   // that share a machine need names, by which each knows its own processes and temporary files.
   std::string name;

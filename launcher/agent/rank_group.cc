@@ -52,6 +52,13 @@ pid_t ParentOf(pid_t pid) {
   return 0;
 }
 
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (file.flush()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
 }  // namespace
 
 RankGroup::RankGroup(GroupOptions options, GroupKind kind, std::string logs, const ShimDoor& door)
@@ -81,17 +88,16 @@ absl::Status RankGroup::Start() {
   RETURN_IF_ERROR(
       MakePrivateFolder(std::filesystem::path(options_.temporary_folder).parent_path().string()));
   RETURN_IF_ERROR(MakePrivateFolder(options_.temporary_folder));
+  if (options_.is_env_for_ranks_alone) {
+    RETURN_IF_ERROR(WriteWhole(RankEnvironmentPath(options_), RankEnvironmentText(options_)));
+  }
   if (kind_ == GroupKind::kForked) return StartRanks();
   return kind_ == GroupKind::kMpirun ? StartMpirun() : absl::OkStatus();
 }
 
 absl::Status RankGroup::StartMpirun() {
   if (options_.hosts.size() > 1) {
-    std::ofstream file(HostFilePath(options_));
-    file << HostFileText(options_, HostName());
-    if (!file.flush()) {
-      return absl::UnavailableError(absl::StrCat("cannot write ", HostFilePath(options_)));
-    }
+    RETURN_IF_ERROR(WriteWhole(HostFilePath(options_), HostFileText(options_, HostName())));
   }
   std::vector<std::string> shim = {"weft-shim", absl::StrCat(options_.generation), logs_};
   const std::vector<std::string> worker = WorkerArgv(options_);
@@ -136,6 +142,7 @@ std::optional<HostFact> RankGroup::WishOf(const ShimMessage& message) const {
 
 absl::Status RankGroup::StartRanks() {
   std::map<std::string, std::string> env = GroupEnvironment(options_);
+  env.insert(options_.env.begin(), options_.env.end());
   size_t index = 0;
   for (const int rank : OwnRanks(options_)) {
     const RankPlace place = index < options_.places.size()

@@ -22,6 +22,7 @@
 #include "launcher/standing/standing_run.h"
 #include "plan/errors.h"
 #include "plan/spec/failure_domains.h"
+#include "process/agent_token.h"
 #include "process/version.h"
 
 namespace weft {
@@ -55,6 +56,14 @@ void DropTaskVariables() {
     if (IsOfATask(name)) names.push_back(std::move(name));
   }
   for (const std::string& name : names) unsetenv(name.c_str());
+}
+
+// No process that the agent starts is told of its token.
+std::string TakeToken() {
+  const char* const value = getenv(kAgentTokenVariable);
+  std::string token = value == nullptr ? "" : value;
+  unsetenv(kAgentTokenVariable);
+  return token;
 }
 
 // Takes what weft run hands over, and holds this host against it, before anything else is done.
@@ -98,7 +107,8 @@ absl::Status Stand(const AgentArguments& arguments) {
                            .name = options.name,
                            .domain = options.domain,
                            .slots = options.slots.all,
-                           .allows = arguments.allows});
+                           .allows = arguments.allows,
+                           .allowed_env = options.allowed_env});
 }
 
 // Whether the run's agent is on this host.
@@ -136,6 +146,14 @@ void AddAgent(CLI::App& app, int* exit_code) {
   CLI::Option* allocation = agent->add_option("--allocation", options.allocation,
                                               "of that job, which a standing agent was told of");
   agent->add_option("--name", options.name, "of this host, as its bundle has it; default: its own");
+  CLI::Option* foreign =
+      agent->add_flag("--of-another", options.is_of_another,
+                      "the job is of another user, and may set only variables that tune libraries");
+  agent
+      ->add_option(
+          "--allow-env", options.allowed_env,
+          "a variable that jobs of other users may set beside those; NAME*: all that begin so")
+      ->allow_extra_args(false);
   AddDomain(*agent, &options.domain);
   agent
       ->add_option("--slots", options.slots.all,
@@ -162,7 +180,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
   CLI::Option* check = agent->add_flag("--check", arguments->checks,
                                        "only look whether the run's agent is on this host");
   AddStanding(*agent, arguments.get(),
-              {check, run_id, job_id, allocation, only, without, hand_over, lifeline});
+              {check, run_id, job_id, allocation, foreign, only, without, hand_over, lifeline});
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
   agent->callback([arguments, exit_code] {
     CheckOptions(*arguments);
@@ -173,6 +191,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
     }
     if (arguments->options.domain.empty()) arguments->options.domain = DomainInSlurm();
     DropTaskVariables();
+    arguments->options.token = TakeToken();
     absl::Status status;
     if (arguments->takes_hand_over) status = TakeHandOver(&arguments->options);
     if (status.ok()) status = arguments->stands ? Stand(*arguments) : RunAgent(arguments->options);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "launcher/machine/leftovers.h"
 #include "process/progress_page.h"
+#include "process/rank_variables.h"
 
 namespace weft {
 
@@ -112,6 +113,19 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options,
   return argv;
 }
 
+std::string RankEnvironmentPath(const GroupOptions& options) {
+  return options.temporary_folder + "/rank-environment";
+}
+
+std::string RankEnvironmentText(const GroupOptions& options) {
+  std::string text;
+  for (const auto& [name, value] : options.env) {
+    absl::StrAppend(&text, name, "=", value);
+    text.push_back('\0');
+  }
+  return text;
+}
+
 std::string HostFilePath(const GroupOptions& options) {
   return options.temporary_folder + "/hosts";
 }
@@ -135,7 +149,12 @@ std::optional<size_t> HostOfNode(const GroupOptions& options, const std::string&
 }
 
 std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options) {
-  std::map<std::string, std::string> env = options.env;
+  std::map<std::string, std::string> env;
+  if (!options.is_env_for_ranks_alone) {
+    env = options.env;
+  } else if (!options.env.empty()) {
+    env[kRankEnvironmentVariable] = RankEnvironmentPath(options);
+  }
   const auto set = [&](const char* name, const std::string& value) {
     if (!value.empty()) env[name] = value;
   };

@@ -4,7 +4,9 @@
 // On one host mpirun starts the ranks itself. On several it starts them through daemons of its own
 // (orted, mpi_daemon.h), which the agents of the other hosts start as it asks; there a rank
 // inherits what its host's agent has given to the daemon. So mpirun itself exports nothing: each
-// agent knows the job's environment, and what differs from host to host is right on each.
+// agent knows the job's environment, and what differs from host to host is right on each. But what
+// another user's job asks for reaches neither mpirun nor a daemon: shims take it from a file of
+// their host (process/rank_variables.h) and give it to the ranks.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -33,6 +35,8 @@ struct GroupOptions {
   bool as_root = false;
   bool single_copy = false;                // workers may read each other's memory
   std::map<std::string, std::string> env;  // cluster.env
+  // Another user has submitted the job: nothing but ranks gets `env`.
+  bool is_env_for_ranks_alone = false;
   // The agent tells its processes these of itself; empty where there is no agent.
   std::string host;         // the agent's name
   std::string programs;     // folder of this installation's programs
@@ -60,6 +64,10 @@ std::vector<std::string> WorkerArgv(const GroupOptions& options);
 // host's own PATH.
 std::vector<std::string> MpirunArgv(const GroupOptions& options,
                                     const std::vector<std::string>& command);
+
+// That file, in the temporary folder, and what is in it.
+std::string RankEnvironmentPath(const GroupOptions& options);
+std::string RankEnvironmentText(const GroupOptions& options);
 
 // mpirun's file of hosts has a line per rank. The hosts have names there that no resolver is asked
 // for and that stay short whatever they are called: a daemon's host is found by that name.

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "launcher/shim/agent_call.h"
@@ -60,8 +61,20 @@ std::string EndOf(int file) {
   return text;
 }
 
-[[noreturn]] void BecomeWorker(const std::vector<char*>& argv, int log, pid_t parent,
-                               const PlaceTaker& place) {
+// What the worker alone finds in its environment, "NAME=VALUE"; nullopt: the file that was named
+// cannot be read.
+std::optional<std::vector<std::string>> WorkersOwnVariables() {
+  std::vector<std::string> variables;
+  const char* const path = std::getenv(kRankEnvironmentVariable);
+  if (path == nullptr) return variables;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  for (std::string each; std::getline(file, each, '\0');) variables.push_back(each);
+  return variables;
+}
+
+[[noreturn]] void BecomeWorker(const std::vector<char*>& argv, std::vector<std::string> variables,
+                               int log, pid_t parent, const PlaceTaker& place) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCannotExecute);  // it died before the line above
   sigset_t none;
@@ -72,6 +85,7 @@ std::string EndOf(int file) {
   if (const int refused = place.Take(); refused != 0) {
     dprintf(STDERR_FILENO, "weft-shim: not bound: %s\n", std::strerror(refused));
   }
+  for (std::string& each : variables) putenv(each.data());
   execvp(argv[0], argv.data());
   dprintf(STDERR_FILENO, "weft-shim: %s cannot be executed: %s\n", argv[0], std::strerror(errno));
   _exit(kCannotExecute);
@@ -148,9 +162,14 @@ int RunShim(const ShimOptions& options) {
   const RankPlace place = PlaceOfThisProcess();
   if (place.slot >= 0) setenv("WEFT_LOCAL_RANK", std::to_string(place.slot).c_str(), 1);
   const PlaceTaker taker(place);
+  const std::optional<std::vector<std::string>> variables = WorkersOwnVariables();
+  if (!variables) {
+    return ShimFailed(std::string("the file of ") + kRankEnvironmentVariable + " cannot be read",
+                      kShimFailed);
+  }
   const pid_t self = getpid();
   const pid_t worker = fork();
-  if (worker == 0) BecomeWorker(argv, log, self, taker);
+  if (worker == 0) BecomeWorker(argv, *variables, log, self, taker);
   if (worker < 0)
     return ShimFailed(std::string("cannot fork: ") + std::strerror(errno), kShimFailed);
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, worker, 0));

@@ -20,6 +20,7 @@
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
 #include "plan/errors.h"
+#include "process/agent_token.h"
 
 namespace weft {
 namespace {
@@ -56,6 +57,10 @@ std::vector<std::string> AgentArgv(const AgentChildOptions& options) {
   if (!order.slots.empty()) {
     argv.push_back(absl::StrCat("--only-slots=", absl::StrJoin(order.slots, ",")));
   }
+  if (order.is_of_another) argv.emplace_back("--of-another");
+  for (const std::string& name : options.allowed_env) {
+    argv.push_back(absl::StrCat("--allow-env=", name));
+  }
   if (!options.name.empty()) argv.push_back(absl::StrCat("--name=", options.name));
   if (!options.domain.empty()) argv.push_back(absl::StrCat("--domain=", options.domain));
   if (!options.bundle_file.empty()) argv.push_back(absl::StrCat("--tls=", options.bundle_file));
@@ -63,13 +68,14 @@ std::vector<std::string> AgentArgv(const AgentChildOptions& options) {
 }
 
 absl::StatusOr<AgentChild> AgentChild::Start(const AgentChildOptions& options) {
-  ASSIGN_OR_RETURN(ChildProcess child,
-                   ChildProcess::Start({
-                       .argv = AgentArgv(options),
-                       .env = {{kRunVariable, options.order.run_id}, {kHostVariable, options.host}},
-                       .output = options.words,
-                       .death_signal = 0,  // it outlives us
-                   }));
+  ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start({
+                                           .argv = AgentArgv(options),
+                                           .env = {{kRunVariable, options.order.run_id},
+                                                   {kHostVariable, options.host},
+                                                   {kAgentTokenVariable, options.order.token}},
+                                           .output = options.words,
+                                           .death_signal = 0,  // it outlives us
+                                       }));
   Descriptor pidfd = OpenPidfd(child.pid());
   if (!pidfd.valid()) return absl::ErrnoToStatus(errno, "no pidfd of the agent");  // it is killed
   const pid_t pid = child.Release();

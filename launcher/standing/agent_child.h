@@ -19,9 +19,10 @@ struct AgentChildOptions {
   std::string program;
   std::string coordinator;
   std::string bundle_file = {};
-  std::string host;         // as its processes carry it
-  std::string name = {};    // empty: it finds out by itself
-  std::string domain = {};  // that the host is in; empty: nothing is known
+  std::string host;                           // as its processes carry it
+  std::string name = {};                      // empty: it finds out by itself
+  std::string domain = {};                    // that the host is in; empty: nothing is known
+  std::vector<std::string> allowed_env = {};  // AgentOptions'
   AllocationOrder order;
   std::string words = {};  // file that takes its stdout and stderr, appended
 };

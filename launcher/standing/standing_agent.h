@@ -22,6 +22,8 @@ struct AllocationOrder {
   std::string run_folder = {};
   int host_slots = 0;
   std::vector<int> slots = {};  // none: all
+  std::string token = {};       // process/agent_token.h; empty: of one that was found here
+  bool is_of_another = false;   // the submitter is not the user that runs the job
   friend bool operator==(const AllocationOrder&, const AllocationOrder&) = default;
 };
 

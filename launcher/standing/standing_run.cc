@@ -43,8 +43,9 @@ std::string UserName() {
 }
 
 AllocationOrder OrderOf(const proto::StartAgent& start) {
-  return {start.job_id(),     start.allocation(), start.run_id(),
-          start.run_folder(), start.host_slots(), {start.slots().begin(), start.slots().end()}};
+  return {start.job_id(),     start.allocation(),   start.run_id(),
+          start.run_folder(), start.host_slots(),   {start.slots().begin(), start.slots().end()},
+          start.token(),      start.is_of_another()};
 }
 
 proto::OfferReport MessageOf(const EndReport& report) {
@@ -136,6 +137,7 @@ proto::HostOffer StandingShell::Offer() const {
   offer.set_version(Version());
   offer.set_host(host_);
   offer.set_machine(machine_);
+  offer.set_gives_tokens(true);
   offer.set_pid(getpid());
   offer.set_owner_uid(getuid());
   offer.set_owner(UserName());
@@ -296,6 +298,7 @@ void StandingShell::Start(const Allocation& allocation) {
                            .host = host_,
                            .name = options_.name,
                            .domain = options_.domain,
+                           .allowed_env = options_.allowed_env,
                            .order = order,
                            .words = record.words});
     status = child.status();

@@ -19,6 +19,7 @@ struct StandingOptions {
   std::string domain = {};               // what fails together with it; its agents say so
   int slots = 0;                         // that it offers; 0: one per GPU, or per core
   std::vector<std::string> allows = {};  // users whose jobs it takes beside its owner's; "*": all
+  std::vector<std::string> allowed_env = {};  // variables that jobs of other users may set, too
   std::string program = {};  // what is started as an agent; empty: the weft beside this program
 };
 

@@ -117,6 +117,7 @@ class SimFleet {
   void StepGroup(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>& group);
   void LosePeers(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>& group);
   void Save(Host& host, const std::shared_ptr<Rank>& rank);
+  void Finish(Host& host, const std::shared_ptr<Rank>& rank);
   void Publish(Host& host, const std::shared_ptr<Rank>& rank, const proto::Commit& commit);
   void PublishNow(Host& host, const std::shared_ptr<Rank>& rank, const proto::Commit& commit);
 

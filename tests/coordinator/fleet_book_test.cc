@@ -72,6 +72,7 @@ class Writer {
         offer.set_owner("ann");
         offer.set_slots(2);
         offer.add_allows("*");
+        offer.set_gives_tokens(Pick(0, 1) == 0);
         return;
       }
       case 1:

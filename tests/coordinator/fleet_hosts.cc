@@ -346,7 +346,11 @@ void SimFleet::TakeRankOrder(Host& host, const std::shared_ptr<Rank>& rank,
   if (order.has_train() && !rank->trains) Load(host, rank, order.train());
   if (order.has_begin()) rank->begun = true;
   if (order.has_commit()) Publish(host, rank, order.commit());
-  if (order.has_save_over() && order.save_over().number() == rank->saves) rank->saving = false;
+  if (order.has_save_over() && order.save_over().number() == rank->saves) {
+    rank->saving = false;
+    // The last step is worth trying again.
+    if (rank->step >= kSteps && !order.save_over().committed()) Save(host, rank);
+  }
 }
 
 void SimFleet::Load(Host& host, const std::shared_ptr<Rank>& rank, const proto::Train& train) {
@@ -401,22 +405,26 @@ void SimFleet::StepGroup(const std::vector<std::pair<Host*, std::shared_ptr<Rank
     if (now_ms_ < rank->frozen_until_ms || !IsUp(*host) || rank->saving || rank->finished) return;
     if (rank->step != first->step) return;
   }
+  if (first->step >= kSteps) {  // which is saved
+    for (const auto& [host, rank] : group) Finish(*host, rank);
+    return;
+  }
   for (const auto& [host, rank] : group) {
     ++rank->step;
     furthest_step_ = std::max(furthest_step_, rank->step);
     proto::WorkerReport report;
     report.mutable_step()->set_step(rank->step);
     Say(*host, rank, report);
-    if (rank->step >= kSteps) {
-      proto::WorkerReport finished;
-      finished.mutable_finished()->set_step(rank->step);
-      Say(*host, rank, finished);
-      rank->finished = true;
-      rank->finished_sequence = rank->sequence;
-    } else if (rank->step % kSaveEvery == 0) {
-      Save(*host, rank);
-    }
+    if (rank->step % kSaveEvery == 0 || rank->step >= kSteps) Save(*host, rank);
   }
+}
+
+void SimFleet::Finish(Host& host, const std::shared_ptr<Rank>& rank) {
+  proto::WorkerReport finished;
+  finished.mutable_finished()->set_step(rank->step);
+  Say(host, rank, finished);
+  rank->finished = true;
+  rank->finished_sequence = rank->sequence;
 }
 
 void SimFleet::LosePeers(const std::vector<std::pair<Host*, std::shared_ptr<Rank>>>& group) {

@@ -138,13 +138,14 @@ class FleetServiceTest : public ::testing::Test {
     }
     return FromGrpc(stream->Finish());
   }
-  static absl::Status AttachAgent(const std::shared_ptr<grpc::Channel>& channel) {
+  static absl::Status AttachAgent(const std::shared_ptr<grpc::Channel>& channel,
+                                  const std::string& host) {
     grpc::ClientContext context;
     SetDeadline(context, kCallMs);
     const auto stub = proto::AgentLink::NewStub(channel);
     const auto stream = stub->Attach(&context);
     proto::AgentReport report;
-    report.mutable_hello()->set_host("h1");
+    report.mutable_hello()->set_host(host);
     report.mutable_hello()->set_machine("m");
     stream->Write(report);
     proto::AgentOrder order;
@@ -186,7 +187,7 @@ TEST_F(FleetServiceTest, LetsEachRoleDoItsOwnAndNoMore) {
     EXPECT_EQ(Submit(channel).code(), each.submits ? absl::StatusCode::kInvalidArgument : denied);
     EXPECT_EQ(Drain(channel).code(), each.drains ? absl::StatusCode::kNotFound : denied);
     EXPECT_EQ(OfferHost(channel, "ann").code(), each.offers ? absl::StatusCode::kOk : denied);
-    EXPECT_EQ(AttachAgent(channel).code(),
+    EXPECT_EQ(AttachAgent(channel, "ann").code(),
               each.offers ? absl::StatusCode::kAborted : absl::StatusCode::kPermissionDenied);
   }
 }
@@ -196,7 +197,8 @@ TEST_F(FleetServiceTest, AnAgentOffersTheHostOfItsCertificateAlone) {
   EXPECT_EQ(OfferHost(channel, "h1"), absl::OkStatus());
   EXPECT_THAT(OfferHost(channel, "h2").ToString(), HasSubstr("the certificate is of h1"));
   // Its host has no part of any job: the right name alone is not enough.
-  EXPECT_EQ(AttachAgent(channel).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(AttachAgent(channel, "h1").code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(AttachAgent(channel, "h2").code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(FleetServiceTest, RefusesCertificatesThatHaveEndedOrWereRevokedOrAreStrange) {

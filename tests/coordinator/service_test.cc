@@ -133,7 +133,9 @@ class ServiceTest : public testing::Test {
 };
 
 TEST_F(ServiceTest, CarriesAJobFromSubmissionToCompletion) {
-  SubmitTwoReplicas();
+  JobSpec job = SampleJob();
+  job.training.steps = 2;
+  ASSERT_TRUE(coordinator_.Submit("r1", job, TwoReplicas()).ok());
   absl::Status watched;
   std::future<std::vector<v1::Event>> watching =
       std::async(std::launch::async, [&] { return coordinator_.Watch(0, 1000, &watched); });

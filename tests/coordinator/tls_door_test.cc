@@ -54,7 +54,7 @@ struct Stranger {
 };
 
 // One connection of somebody who is not gRPC: what came back.
-struct Heard {
+struct HeardOverTls {
   int64_t bytes_of_application = 0;
   std::string version;
   std::string suite;
@@ -72,7 +72,7 @@ int ConnectTo(int port) {
   return fd;
 }
 
-Heard Speak(int port, const Stranger& stranger) {
+HeardOverTls Speak(int port, const Stranger& stranger) {
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
   SSL_CTX_set_max_proto_version(context, stranger.newest_version);
@@ -92,7 +92,7 @@ Heard Speak(int port, const Stranger& stranger) {
   SSL* ssl = SSL_new(context);
   const int fd = ConnectTo(port);
   SSL_set_fd(ssl, fd);
-  Heard heard;
+  HeardOverTls heard;
   if (SSL_connect(ssl) == 1) {
     heard.version = SSL_get_version(ssl);
     heard.suite = SSL_get_cipher_name(ssl);
@@ -176,10 +176,11 @@ class TlsDoorTest : public ::testing::Test {
 TEST_F(TlsDoorTest, WelcomesAnAgentWhoseBundleTheAuthorityIssued) {
   EXPECT_EQ(SayHelloWith(AgentBundle()), absl::OkStatus());
   // The witness of the tests below: this is what somebody hears who is let in.
-  const Heard heard = Speak(port(), {.bundle = AgentBundle()});
+  const HeardOverTls heard = Speak(port(), {.bundle = AgentBundle()});
   EXPECT_GT(heard.bytes_of_application, 0);
   EXPECT_EQ(heard.version, "TLSv1.3");
-  const Heard older = Speak(port(), {.bundle = AgentBundle(), .newest_version = TLS1_2_VERSION});
+  const HeardOverTls older =
+      Speak(port(), {.bundle = AgentBundle(), .newest_version = TLS1_2_VERSION});
   EXPECT_GT(older.bytes_of_application, 0);
   EXPECT_EQ(older.version, "TLSv1.2");
   EXPECT_THAT(older.suite, ::testing::AnyOf(HasSubstr("GCM"), HasSubstr("CHACHA20")));

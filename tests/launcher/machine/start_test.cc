@@ -97,6 +97,18 @@ TEST(MpirunArgv, AllowsRootOnlyToRootAndSingleCopyOnlyWherePermitted) {
               testing::Not(testing::Contains("--allow-run-as-root")));
 }
 
+// The job is of another user than the one that runs it.
+TEST(GroupEnvironment, KeepsWhatAnotherUsersJobAsksForToTheRanks) {
+  GroupOptions options = kOptions;
+  options.is_env_for_ranks_alone = true;
+  options.env["NCCL_DEBUG"] = "INFO";
+  const auto env = GroupEnvironment(options);
+  EXPECT_EQ(env.count("HELLO"), 0u);
+  EXPECT_EQ(env.at("WEFT_RANK_ENVIRONMENT"), "/dev/shm/weft-00ff-tmp/rank-environment");
+  EXPECT_EQ(RankEnvironmentText(options), std::string("HELLO=a b\0NCCL_DEBUG=INFO\0", 26));
+  EXPECT_EQ(MpirunArgv(options, kCommand), MpirunArgv(kOptions, kCommand));
+}
+
 // A command line is for everybody to read. Each host's agent gives these to what it starts, and
 // ranks inherit them.
 TEST(MpirunArgv, HoldsNothingOfTheEnvironment) {

@@ -25,10 +25,14 @@ TEST(AgentArgv, SaysWhatTheOrderSaysAndWhatTheStandingAgentHasItself) {
   options.name = "n1";
   options.domain = "rack1";
   options.bundle_file = "/b.pem";
+  options.order.token = "a secret";
+  options.order.is_of_another = true;
+  options.allowed_env = {"UCX_*"};
   EXPECT_THAT(AgentArgv(options),
               ElementsAre("/bin/weft", "agent", "--coordinator=unix:/s", "--job-id=job-17",
                           "--allocation=7", "--run-id=run-a", "--slots=4", "--only-slots=0,2",
-                          "--name=n1", "--domain=rack1", "--tls=/b.pem"));
+                          "--of-another", "--allow-env=UCX_*", "--name=n1", "--domain=rack1",
+                          "--tls=/b.pem"));
 }
 
 class WordsTest : public ::testing::Test {

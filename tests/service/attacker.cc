@@ -1,0 +1,89 @@
+// Calls weftd as an agent would, with whatever it is told to say, and prints what comes of it: "let
+// in", or the status. For tests that run it as other users and with other certificates.
+//
+//   weft_attacker TARGET attach|offer [tls=FILE] [job=] [allocation=] [machine=] [host=] [token=]
+#include <grpcpp/grpcpp.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "process/rpc.h"
+#include "process/version.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/fleet.grpc.pb.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kCallMs = 60000;
+
+using Words = std::map<std::string, std::string>;
+
+proto::AgentReport HelloOf(Words& words) {
+  proto::AgentReport report;
+  proto::Hello& hello = *report.mutable_hello();
+  hello.set_version(Version());
+  hello.set_wire_version(kWireVersion);
+  hello.set_pid(1);
+  hello.set_host(words["host"]);
+  hello.set_machine(words["machine"]);
+  hello.set_job_id(words["job"]);
+  hello.set_allocation(std::atoll(words["allocation"].c_str()));
+  hello.set_token(words["token"]);
+  return report;
+}
+
+proto::OfferReport OfferOf(Words& words) {
+  proto::OfferReport report;
+  proto::HostOffer& offer = *report.mutable_offer();
+  offer.set_wire_version(kWireVersion);
+  offer.set_host(words["host"]);
+  offer.set_machine(words["machine"]);
+  offer.set_slots(2);
+  offer.set_gives_tokens(true);
+  offer.add_allows("*");
+  return report;
+}
+
+// Says the one report; whoever is not let in hears the reason in place of a welcome.
+template <typename Stream, typename Report, typename Order>
+absl::Status Say(grpc::ClientContext& context, Stream& stream, const Report& report, Order order) {
+  stream.Write(report);
+  while (stream.Read(&order)) {
+    if (!order.has_welcome()) continue;
+    context.TryCancel();
+    stream.Finish();
+    return absl::OkStatus();
+  }
+  return FromGrpc(stream.Finish());
+}
+
+absl::Status Attack(const std::string& target, const std::string& call, Words& words) {
+  const auto channel = OpenChannel(target, {.file = words["tls"]}, Listens::kService);
+  if (!channel.ok()) return channel.status();
+  grpc::ClientContext context;
+  SetDeadline(context, kCallMs);
+  if (call == "offer") {
+    const auto stub = proto::FleetLink::NewStub(*channel);
+    return Say(context, *stub->Offer(&context), OfferOf(words), proto::OfferOrder());
+  }
+  const auto stub = proto::AgentLink::NewStub(*channel);
+  return Say(context, *stub->Attach(&context), HelloOf(words), proto::AgentOrder());
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  weft::Words words;
+  for (int i = 3; i < argc; ++i) {
+    const std::string word = argv[i];
+    words[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+  }
+  const absl::Status status = weft::Attack(argv[1], argv[2], words);
+  std::printf("%s\n", status.ok() ? "let in" : status.ToString().c_str());
+  return status.ok() ? 1 : 0;
+}
