@@ -29,6 +29,9 @@ class AgentRights final {
   AgentRights(const std::string& job_id, const FleetJob& placed,
               const std::map<std::string, FleetHost>& hosts, const TokenSource& source);
 
+  // The allocation was given before there were tokens: its agents are let in until their generation
+  // ends, and then others take their place.
+  bool is_older() const { return is_older_; }
   // The token of the agent there; empty: none is to be there.
   std::string TokenFor(const std::string& machine) const;
   // Aborted, in the same words whatever is wrong: who has no right learns nothing of those who do.

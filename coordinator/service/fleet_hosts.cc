@@ -171,6 +171,7 @@ void FleetDriver::OnAgentEnded(Offer& offer, const proto::AgentEnded& ended) {
                           " has ended with exit code ", ended.exit_code(), ", signal ",
                           ended.signal(), ": ", ended.last_words()));
   runner->not_before_ms[offer.machine] = Now() + options_.agent_patience_ms;
+  if (runner->rights.is_older()) return;  // it was turned away, perhaps
   proto::FleetRecord record;
   record.mutable_host_failed()->set_machine(offer.machine);
   record.mutable_host_failed()->set_unix_ms(options_.unix_ms());
@@ -231,6 +232,8 @@ void FleetDriver::KeepAgentsOf(Offer& offer) {
       wanted.insert(allocation);
       const auto wait = runner.not_before_ms.find(offer.machine);
       if (wait != runner.not_before_ms.end() && wait->second > Now()) continue;
+      // An agent that comes without a token is not let in: it is started once there is one.
+      if (book_.fleet().hosts.at(share.machine).lacks_tokens) continue;
       if (!offer.running.insert(allocation).second) continue;
       proto::OfferOrder order;
       proto::StartAgent& start = *order.mutable_start_agent();
