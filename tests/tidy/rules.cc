@@ -98,9 +98,9 @@ bool IsHeader(const std::string& path) {
 
 bool IsOurFolder(const std::string& header) {
   const std::string top = header.substr(0, header.find('/'));
-  static const auto* ours =
-      new std::set<std::string>{"plan",   "proto",       "process",  "data",  "checkpoint",
-                                "worker", "coordinator", "launcher", "tests", "bench"};
+  static const auto* ours = new std::set<std::string>{
+      "plan",   "text",        "proto",    "process", "data", "checkpoint",
+      "worker", "coordinator", "launcher", "tests",   "bench"};
   return header.find('/') != std::string::npos && ours->count(top) > 0;
 }
 
