@@ -280,6 +280,24 @@ Violations SmallConceptViolations(const std::vector<SourceFile>& files) {
   return violations;
 }
 
+Violations JsonViolations(const SourceFile& file) {
+  for (const char* folder : {"text/", "tests/", "bench/"}) {
+    if (StartsWith(file.path, folder)) return {};
+  }
+  static const auto* parser =
+      new std::regex(R"(\b\w*[jJ]son::(parse|accept|sax_parse|from_\w+)\b)");
+  Violations violations;
+  int number = 0;
+  for (const std::string& line : Lines(file.text)) {
+    ++number;
+    std::smatch match;
+    if (!std::regex_search(line, match, *parser)) continue;
+    violations.push_back(At(file, number) + ": calls " + match[0].str() +
+                         "; ParseJson of text/json.h bounds what it reads");
+  }
+  return violations;
+}
+
 Violations NameViolations(const SourceFile& file) {
   static const auto* forbidden =
       new std::set<std::string>{"common", "util", "utils", "helper", "helpers", "misc", "base"};

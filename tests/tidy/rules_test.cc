@@ -325,6 +325,19 @@ TEST(Shape, LinesAreClean) {
   }
 }
 
+TEST(Json, IsParsedInOnePlace) {
+  for (const char* call : {"nlohmann::json::parse(text)", "Json::parse(text, nullptr, false)",
+                           "OrderedJson::accept(text)", "json::sax_parse(text, &sax)"}) {
+    const std::string text = "const auto a = " + std::string(call) + ";\n";
+    EXPECT_THAT(JsonViolations({"launcher/run/a.cc", text}),
+                ElementsAre(HasSubstr("launcher/run/a.cc:1: calls ")));
+    EXPECT_THAT(JsonViolations({"text/json.cc", text}), IsEmpty());
+    EXPECT_THAT(JsonViolations({"tests/proto/a_test.cc", text}), IsEmpty());
+  }
+  EXPECT_THAT(JsonViolations({"launcher/run/a.cc", "ParseJson(text); Json::array();\n"}),
+              IsEmpty());
+}
+
 TEST(Comments, OpenWithASubjectAndAVerb) {
   for (const std::string word : {"Of", "What", "Those", "Whose", "Whom"}) {
     for (const std::string& line : {"// " + word + " a step.", "  // " + word + ": a step."}) {
