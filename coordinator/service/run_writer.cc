@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/service/control_messages.h"
 #include "plan/errors.h"
 #include "plan/keys/resolved_job.h"
@@ -75,7 +76,9 @@ void RunWriter::Close() {
 
 void RunWriter::Loop() {
   while (queue_.Wait(kTryEveryMs)) {
-    for (const TaskQueue::Task& task : queue_.Take()) task();
+    for (const TaskQueue::Task& task : queue_.Take()) {
+      Caught("writing files of a run", task).IgnoreError();
+    }
     for (const std::shared_ptr<Writing>& each : writing_) each->files->TryAgain();
   }
   writing_.clear();
