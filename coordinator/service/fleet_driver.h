@@ -198,6 +198,8 @@ class FleetDriver final {
   void KeepRunners();
   void TellEnds(bool now_alone);
   absl::Status StartRunner(int64_t job, const FleetJob& placed);
+  // The Driver of an allocation, from where its journal ends.
+  absl::StatusOr<std::unique_ptr<Driver>> StartDriver(int64_t job, int64_t allocation);
   void WatchRunner(int64_t job, const Runner& runner);
   Runner* FindRunner(int64_t job, int64_t allocation);
   void WriteFiles(int64_t job, const Runner& runner, const proto::SubmitJobRequest& request);
