@@ -216,6 +216,7 @@ class FleetDriver final {
   void OnOffer(int64_t id, Offer& offer, const proto::HostOffer& words);
   void OnAgentEnded(Offer& offer, const proto::AgentEnded& ended);
   void RefuseOffer(int64_t id, const absl::Status& why);
+  void ForgetOffer(int64_t id);
   void LookAtLeases();
   void KeepAgents();
   void KeepAgentsOf(Offer& offer);

@@ -263,9 +263,9 @@ void FleetDriver::WriteFiles(int64_t job, const Runner& runner,
 // It is an event of the job, and no more: training goes on.
 void FleetDriver::OnNotWritten(int64_t job, int64_t allocation, const std::string& what) {
   LogWarning(absl::StrCat(JobName(job), ": ", what));
-  const Runner* const runner = FindRunner(job, allocation);
+  if (FindRunner(job, allocation) == nullptr) return;
   const JobEntry& entry = book_.entry(job);
-  if (runner == nullptr || entry.allocation != allocation) return;
+  if (entry.allocation != allocation) return;
   proto::FleetRecord record;
   proto::FleetJobNews& news = *record.mutable_job_news();
   news.set_job(job);
