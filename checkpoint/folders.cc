@@ -21,8 +21,8 @@
 #include "absl/strings/strip.h"
 #include "checkpoint/durable_file.h"
 #include "checkpoint/manifest.h"
-#include "nlohmann/json.hpp"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -50,7 +50,7 @@ nlohmann::json ValueIn(absl::string_view line, absl::string_view key) {
       !absl::ConsumeSuffix(&line, ",")) {
     return nullptr;
   }
-  return nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  return ParseJson(line).value_or(nullptr);
 }
 
 // "<run>.<g>.<N>[.<i>]" of the run.

@@ -12,9 +12,9 @@
 #include "absl/strings/strip.h"
 #include "checkpoint/huggingface.h"
 #include "data/whole_file.h"
-#include "nlohmann/json.hpp"
 #include "plan/errors.h"
 #include "plan/spec/layout_rules.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -25,17 +25,21 @@ constexpr absl::string_view kIndex = "model.safetensors.index.json";
 // The files that an index names, each once.
 absl::StatusOr<std::vector<std::string>> FilesOfIndex(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostIndexBytes));
-  const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+  const absl::StatusOr<nlohmann::json> index = ParseJson(text, {.most_bytes = kMostIndexBytes});
+  if (!index.ok()) {
+    return absl::DataLossError(absl::StrCat(path, ": ", index.status().message()));
+  }
+  const auto map = index->find("weight_map");
+  if (map == index->end() || !map->is_object()) {
     return absl::DataLossError(
         absl::StrCat(path, ": found no weight_map, expected an object of file names by tensor"));
   }
   std::set<std::string> files;
-  for (const auto& [tensor, file] : index["weight_map"].items()) {
+  for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || std::filesystem::path(name).filename() != name) {
       return absl::DataLossError(
-          absl::StrCat(path, ": weight_map of '", tensor, "' is not a plain file name"));
+          absl::StrCat(path, ": weight_map of '", Shortened(tensor), "' is not a plain file name"));
     }
     files.insert(name);
   }

@@ -10,11 +10,12 @@
 #include "checkpoint/model_json.h"
 #include "nlohmann/json.hpp"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr absl::string_view kHashLineStart = "  \"manifest_xxh3\": \"";
 constexpr absl::string_view kHashLineEnd = "\"\n}\n";
@@ -32,7 +33,7 @@ std::string HashLine(absl::string_view body) {
 }
 
 std::string Quoted(const std::string& text) {
-  return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 bool IsHash(const std::string& text) {
@@ -47,7 +48,7 @@ bool IsPlainName(const std::string& name) {
          !absl::StrContains(name, '\0');
 }
 
-absl::Status ReadCount(const OrderedJson& object, const char* key, int64_t* value) {
+absl::Status ReadWholeNumber(const Json& object, const char* key, int64_t* value) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned() ||
       found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -57,7 +58,7 @@ absl::Status ReadCount(const OrderedJson& object, const char* key, int64_t* valu
   return absl::OkStatus();
 }
 
-absl::Status ReadString(const OrderedJson& object, const char* key, std::string* value) {
+absl::Status ReadString(const Json& object, const char* key, std::string* value) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_string()) {
     return Damaged(absl::StrCat("no string at '", key, "'"), "one");
@@ -66,11 +67,13 @@ absl::Status ReadString(const OrderedJson& object, const char* key, std::string*
   return absl::OkStatus();
 }
 
-absl::Status ReadProgress(const OrderedJson& object, RunProgress* progress) {
-  RETURN_IF_ERROR(ReadCount(object, "skipped_steps", &progress->skipped_steps));
-  RETURN_IF_ERROR(ReadCount(object, "skipped_in_a_row", &progress->skipped_in_a_row));
-  RETURN_IF_ERROR(ReadCount(object, "loss_scale_good_steps", &progress->loss_scale_good_steps));
-  RETURN_IF_ERROR(ReadCount(object, "loss_scale_hysteresis", &progress->loss_scale_hysteresis));
+absl::Status ReadProgress(const Json& object, RunProgress* progress) {
+  RETURN_IF_ERROR(ReadWholeNumber(object, "skipped_steps", &progress->skipped_steps));
+  RETURN_IF_ERROR(ReadWholeNumber(object, "skipped_in_a_row", &progress->skipped_in_a_row));
+  RETURN_IF_ERROR(
+      ReadWholeNumber(object, "loss_scale_good_steps", &progress->loss_scale_good_steps));
+  RETURN_IF_ERROR(
+      ReadWholeNumber(object, "loss_scale_hysteresis", &progress->loss_scale_hysteresis));
   const auto found = object.find("loss_scale");
   if (found == object.end() || !found->is_number() || found->get<double>() < 0) {
     return Damaged("no number at 'loss_scale'", "one >= 0");
@@ -79,7 +82,7 @@ absl::Status ReadProgress(const OrderedJson& object, RunProgress* progress) {
   return absl::OkStatus();
 }
 
-absl::Status ReadModel(const OrderedJson& object, std::optional<ModelShape>* model) {
+absl::Status ReadModel(const Json& object, std::optional<ModelShape>* model) {
   const auto found = object.find("model");
   if (found == object.end()) return Damaged("no object at 'model'", "the model's shape");
   const absl::StatusOr<ModelShape> read = ParseModelJson(found->dump());
@@ -90,7 +93,7 @@ absl::Status ReadModel(const OrderedJson& object, std::optional<ModelShape>* mod
   return absl::OkStatus();
 }
 
-absl::Status ReadFacts(const OrderedJson& object, std::map<std::string, std::string>* facts) {
+absl::Status ReadFacts(const Json& object, std::map<std::string, std::string>* facts) {
   const auto found = object.find("facts");
   if (found == object.end() || !found->is_object()) {
     return Damaged("no object at 'facts'", "strings by name");
@@ -102,16 +105,16 @@ absl::Status ReadFacts(const OrderedJson& object, std::map<std::string, std::str
   return absl::OkStatus();
 }
 
-absl::Status ReadShards(const OrderedJson& object, std::vector<ShardRecord>* shards) {
+absl::Status ReadShards(const Json& object, std::vector<ShardRecord>* shards) {
   const auto found = object.find("shards");
   if (found == object.end() || !found->is_array() || found->empty()) {
     return Damaged("no shards", "at least one");
   }
-  for (const OrderedJson& entry : *found) {
+  for (const Json& entry : *found) {
     if (!entry.is_object()) return Damaged("a shard that is not an object", "file, bytes, xxh3");
     ShardRecord shard;
     RETURN_IF_ERROR(ReadString(entry, "file", &shard.file));
-    RETURN_IF_ERROR(ReadCount(entry, "bytes", &shard.bytes));
+    RETURN_IF_ERROR(ReadWholeNumber(entry, "bytes", &shard.bytes));
     RETURN_IF_ERROR(ReadString(entry, "xxh3", &shard.xxh3));
     if (!IsPlainName(shard.file)) return Damaged("a shard file that is a path", "a plain name");
     if (!IsHash(shard.xxh3)) {
@@ -142,6 +145,13 @@ absl::StatusOr<absl::string_view> CheckedBody(absl::string_view text) {
   return body;
 }
 
+absl::StatusOr<Json> ParseWhole(absl::string_view text) {
+  absl::StatusOr<Json> json = ParseJson(text, {.most_bytes = kMostManifestBytes});
+  if (!json.ok()) return Damaged(json.status().message(), "an object");
+  if (!json->is_object()) return Damaged("JSON that is no object", "an object");
+  return json;
+}
+
 }  // namespace
 
 std::string ManifestText(const Manifest& manifest) {
@@ -157,8 +167,7 @@ std::string ManifestText(const Manifest& manifest) {
   absl::StrAppend(&text, "  \"next_sample\": ", manifest.next_sample, ",\n");
   absl::StrAppend(&text, "  \"skipped_steps\": ", manifest.progress.skipped_steps, ",\n");
   absl::StrAppend(&text, "  \"skipped_in_a_row\": ", manifest.progress.skipped_in_a_row, ",\n");
-  absl::StrAppend(&text, "  \"loss_scale\": ", OrderedJson(manifest.progress.loss_scale).dump(),
-                  ",\n");
+  absl::StrAppend(&text, "  \"loss_scale\": ", Json(manifest.progress.loss_scale).dump(), ",\n");
   absl::StrAppend(&text, "  \"loss_scale_good_steps\": ", manifest.progress.loss_scale_good_steps,
                   ",\n");
   absl::StrAppend(&text, "  \"loss_scale_hysteresis\": ", manifest.progress.loss_scale_hysteresis,
@@ -185,20 +194,18 @@ std::string ManifestText(const Manifest& manifest) {
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   RETURN_IF_ERROR(CheckedBody(text).status());
-  const OrderedJson json =
-      OrderedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Damaged("text that is not JSON", "an object");
+  ASSIGN_OR_RETURN(const Json json, ParseWhole(text));
   Manifest manifest;
   int64_t version = 0;
-  RETURN_IF_ERROR(ReadCount(json, "format_version", &version));
+  RETURN_IF_ERROR(ReadWholeNumber(json, "format_version", &version));
   if (version < kWithoutModel || version > kManifestFormatVersion) {
     return Damaged(absl::StrCat("format_version ", version),
                    absl::StrCat(kWithoutModel, " to ", kManifestFormatVersion,
                                 "; use the weft that wrote it"));
   }
-  RETURN_IF_ERROR(ReadCount(json, "step", &manifest.step));
-  RETURN_IF_ERROR(ReadCount(json, "generation", &manifest.generation));
-  RETURN_IF_ERROR(ReadCount(json, "next_sample", &manifest.next_sample));
+  RETURN_IF_ERROR(ReadWholeNumber(json, "step", &manifest.step));
+  RETURN_IF_ERROR(ReadWholeNumber(json, "generation", &manifest.generation));
+  RETURN_IF_ERROR(ReadWholeNumber(json, "next_sample", &manifest.next_sample));
   RETURN_IF_ERROR(ReadProgress(json, &manifest.progress));
   RETURN_IF_ERROR(ReadString(json, "weft_version", &manifest.weft_version));
   RETURN_IF_ERROR(ReadString(json, "layout", &manifest.layout));

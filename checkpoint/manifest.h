@@ -28,6 +28,7 @@ inline constexpr int kManifestFormatVersion = 4;
 inline constexpr char kMathematicsFact[] = "job.";    // starts the name of such a fact
 inline constexpr char kAcceptedFact[] = "accepted[";  // "accepted[0]": "after step 60: ..."
 inline constexpr char kManifestFile[] = "manifest.json";
+inline constexpr int64_t kMostManifestBytes = int64_t{1} << 28;  // a million shards take half of it
 
 // A ShardRecord is what a manifest says of one shard file.
 struct ShardRecord {

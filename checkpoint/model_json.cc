@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -120,7 +120,7 @@ std::string ModelJson(const ModelShape& model) {
 }
 
 absl::StatusOr<ModelShape> ParseModelJson(absl::string_view text) {
-  const Json object = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const Json object = ParseJson(text).value_or(nullptr);
   if (!object.is_object()) return Wrong("no object", "the model's shape");
   ModelShape model;
   RETURN_IF_ERROR(ReadFamily(object, &model.family));

@@ -10,14 +10,13 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/durable_file.h"
-#include "nlohmann/json.hpp"
 #include "plan/errors.h"
+#include "text/json.h"
 #include "xxhash.h"
 
 namespace weft {
@@ -79,10 +78,9 @@ int64_t TensorBytes(const std::vector<int64_t>& dims, int64_t bits) {
   return total % 8 == 0 ? total / 8 : -1;
 }
 
-// `value` is one entry of the header. Messages never print it whole: it may be nested deeper than
-// the stack that printing needs.
+// `value` is one entry of the header.
 absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& value) {
-  const std::string where = absl::StrCat("tensor '", name, "' ");
+  const std::string where = absl::StrCat("tensor '", Shortened(name), "' ");
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
       !value.contains("shape") || !value.contains("data_offsets")) {
     return Broken(absl::StrCat(where, "of another form"),
@@ -93,7 +91,8 @@ absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& va
   if (!value["dtype"].is_string()) return Broken(where + "dtype that is not a string", "a string");
   tensor.dtype = value["dtype"].get<std::string>();
   const int64_t bits = DtypeBits(tensor.dtype);
-  if (bits == 0) return Broken(absl::StrCat(where, "dtype '", tensor.dtype, "'"), "a known dtype");
+  if (bits == 0)
+    return Broken(absl::StrCat(where, "dtype '", Shortened(tensor.dtype), "'"), "a known dtype");
   if (!value["shape"].is_array()) return Broken(where + "shape that is not an array", "an array");
   for (const Json& dim : value["shape"]) {
     tensor.dims.push_back(Count(dim));
@@ -119,23 +118,12 @@ absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& va
   return tensor;
 }
 
-// The parsed text; DataLoss if it is no JSON object or if an object names a key twice (which the
-// parser alone would settle in favour of the last one).
-absl::StatusOr<Json> ParseJson(absl::string_view text) {
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  const auto watch = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key &&
-        !keys.back().insert(parsed.get<std::string>()).second) {
-      twice = parsed.get<std::string>();
-    }
-    return true;
-  };
-  Json json = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return Broken("text that is not JSON", "an object");
-  if (!twice.empty()) return Broken(absl::StrCat("key '", twice, "' twice"), "each key once");
+// The parsed text; DataLoss if it is no JSON object or if an object names a key twice.
+absl::StatusOr<Json> ParseObject(absl::string_view text) {
+  absl::StatusOr<Json> json =
+      ParseJson(text, {.most_bytes = kMaxHeaderBytes, .is_key_told_once = true});
+  if (!json.ok()) return absl::DataLossError(absl::StrCat("header: ", json.status().message()));
+  if (!json->is_object()) return Broken("JSON that is no object", "an object");
   return json;
 }
 
@@ -143,7 +131,7 @@ absl::Status CheckTiling(const std::vector<StoredTensor>& tensors, int64_t data_
   int64_t end = 0;
   for (const StoredTensor& tensor : tensors) {
     if (tensor.begin != end) {
-      return Broken(absl::StrCat("tensor '", tensor.name, "' at offset ", tensor.begin),
+      return Broken(absl::StrCat("tensor '", Shortened(tensor.name), "' at offset ", tensor.begin),
                     absl::StrCat("offset ", end, ": no holes and no overlaps"));
     }
     end = tensor.end;
@@ -181,7 +169,7 @@ std::string HeaderText(const std::vector<const TensorToWrite*>& tensors,
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          int64_t data_bytes) {
   if (json.empty() || json.front() != '{') return Broken("no '{' as its first byte", "'{'");
-  ASSIGN_OR_RETURN(const Json parsed, ParseJson(json));
+  ASSIGN_OR_RETURN(const Json parsed, ParseObject(json));
   SafetensorsHeader header;
   for (const auto& [name, value] : parsed.items()) {
     if (name != "__metadata__") {
@@ -192,7 +180,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
     if (!value.is_object()) return Broken("__metadata__ that is not an object", "strings by name");
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) {
-        return Broken(absl::StrCat("__metadata__ '", key, "' that is not a string"), "a string");
+        return Broken(absl::StrCat("__metadata__ '", Shortened(key), "' that is not a string"),
+                      "a string");
       }
       header.metadata[key] = text.get<std::string>();
     }

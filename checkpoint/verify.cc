@@ -22,15 +22,13 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;  // a million shards take half of it
-
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return FileError(errno, path, "open");
   std::string text;
   char buffer[1 << 14];
   ssize_t got = 0;
-  while ((got = read(fd, buffer, sizeof buffer)) > 0 && std::ssize(text) <= kMaxManifestBytes) {
+  while ((got = read(fd, buffer, sizeof buffer)) > 0 && std::ssize(text) <= kMostManifestBytes) {
     text.append(buffer, static_cast<size_t>(got));
   }
   const int error = errno;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/messages.h"
 #include "plan/errors.h"
 #include "process/authority.h"
@@ -36,7 +37,11 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
   }
 
   void OnReadDone(bool ok) override {
-    if (ok && Take()) {
+    bool has_room = false;
+    const absl::Status taken =
+        ok ? Caught("an agent's report", [&] { has_room = Take(); }) : absl::OkStatus();
+    if (!taken.ok()) End(taken);
+    if (has_room) {
       report_.Clear();
       StartRead(&report_);
       return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/record.h"
 #include "plan/errors.h"
 #include "process/failpoint.h"
@@ -35,7 +36,9 @@ absl::Status Busy() {
 absl::StatusOr<std::unique_ptr<Driver>> Driver::Start(std::unique_ptr<Journal> journal,
                                                       DriverOptions options) {
   std::unique_ptr<Driver> driver(new Driver(std::move(journal), std::move(options)));
-  RETURN_IF_ERROR(driver->Replay());
+  absl::Status replayed;
+  RETURN_IF_ERROR(Caught("replaying a job", [&] { replayed = driver->Replay(); }));
+  RETURN_IF_ERROR(replayed);
   if (driver->options_.own_thread) {
     driver->thread_ = std::thread([raw = driver.get()] { raw->Run(); });
   }
@@ -107,7 +110,10 @@ absl::Status Driver::Replay() {
 }
 
 void Driver::Run() {
-  while (queue_.Wait(kTickMs)) RunOnce();
+  while (queue_.Wait(kTickMs)) {
+    const absl::Status ran = Caught("a round of a job", [this] { RunOnce(); });
+    if (!ran.ok() && !broken_) Break(ran);
+  }
   EndEverything();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "data/whole_file.h"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -29,24 +30,24 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
                    "; expected a folder with tokenizer.json, or with vocab.json and merges.txt"));
 }
 
-// A value for a message. Nothing that holds others is printed: it may be nested deeper than the
-// stack that printing needs.
+// A value for a message, which an object or a list would be too long for.
 std::string Shown(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
-  if (value.is_string()) return value.get<std::string>();
+  if (value.is_string()) return Shortened(value.get_ref<const std::string&>());
   return value.is_null() ? "nothing" : value.dump();
 }
 
 absl::StatusOr<Json> ReadJson(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": found no JSON object, expected one"));
+  absl::StatusOr<Json> json = ParseJson(text, {.most_bytes = kMostIndexBytes});
+  if (json.ok() && json->is_object()) return json;
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": found no JSON object, expected one",
+                   json.ok() ? "" : absl::StrCat(" (", json.status().message(), ")")));
 }
 
-// The value at `pointer`; null if there is none. Never a copy, which would need as much stack as
-// the value is deep.
+// The value at `pointer`; null if there is none.
 const Json& At(const Json& json, const char* pointer) {
   static const Json& none = *new Json();
   const auto where = Json::json_pointer(pointer);
@@ -61,8 +62,9 @@ absl::StatusOr<int32_t> IdOf(const Json& id, const std::string& of, const std::s
   if (id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(kMostIds)) {
     return id.get<int32_t>();
   }
-  return absl::InvalidArgumentError(absl::StrCat(path, ": found the id ", Shown(id), " of \"", of,
-                                                 "\", expected 0 to ", kMostIds - 1));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": found the id ", Shown(id), " of \"",
+                                                 Shortened(of), "\", expected 0 to ",
+                                                 kMostIds - 1));
 }
 
 absl::Status ReadVocabulary(const Json& json, const std::string& path, TokenizerFiles* files) {
@@ -101,15 +103,15 @@ absl::Status ReadAddedTokens(const Json& list, const std::string& path, Tokenize
     token.content = added["content"].get<std::string>();
     if (IsTrue(added, "single_word")) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": found single_word of the added token \"", token.content,
+          absl::StrCat(path, ": found single_word of the added token \"", Shortened(token.content),
                        "\", which is not built in; expected false"));
     }
     ASSIGN_OR_RETURN(token.id, IdOf(added["id"], token.content, path));
     const auto known = files->vocabulary.find(token.content);
     if (known != files->vocabulary.end() && known->second != token.id) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": found the id ", token.id, " of the added token \"", token.content,
-                       "\", which the vocabulary says is ", known->second));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": found the id ", token.id, " of the added token \"", Shortened(token.content),
+          "\", which the vocabulary says is ", known->second));
     }
     token.normalized = IsTrue(added, "normalized");
     token.lstrip = IsTrue(added, "lstrip");

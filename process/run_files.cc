@@ -15,14 +15,8 @@
 namespace weft {
 namespace {
 
-constexpr off_t kMaxLineBytes = off_t{1} << 20;
-
 absl::Status Failed(absl::string_view what, absl::string_view path) {
   return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
-}
-
-std::string EventsPath(const std::string& run_folder) {
-  return run_folder + "/events.jsonl";
 }
 
 void GiveToOwnerOf(const std::string& folder, int file) {
@@ -33,6 +27,10 @@ void GiveToOwnerOf(const std::string& folder, int file) {
 }
 
 }  // namespace
+
+std::string EventsPath(const std::string& run_folder) {
+  return run_folder + "/events.jsonl";
+}
 
 RunFiles::RunFiles(const std::string& run_folder, std::function<void(const std::string&)> say)
     : resolved_(run_folder + "/resolved.yaml"),
@@ -63,22 +61,6 @@ absl::Status RunFiles::WriteResolved(const std::string& text) {
 void RunFiles::TryAgain() {
   if (!unwritten_.empty() && WriteWhole(resolved_, unwritten_).ok()) unwritten_.clear();
   if (events_.ok()) (*events_)->Flush().IgnoreError();
-}
-
-std::string LastEventLine(const std::string& run_folder) {
-  const int file = open(EventsPath(run_folder).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return "";
-  const off_t size = lseek(file, 0, SEEK_END);
-  const off_t from = size > kMaxLineBytes ? size - kMaxLineBytes : 0;
-  std::string text(static_cast<size_t>(size > 0 ? size - from : 0), '\0');
-  const ssize_t bytes = pread(file, text.data(), text.size(), from);
-  close(file);
-  text.resize(static_cast<size_t>(bytes > 0 ? bytes : 0));
-  const size_t end = text.rfind('\n');
-  if (end == std::string::npos) return "";
-  text.resize(end);
-  const size_t before = text.rfind('\n');
-  return before == std::string::npos ? text : text.substr(before + 1);
 }
 
 absl::Status WriteWhole(const std::string& path, const std::string& text) {

@@ -38,8 +38,7 @@ class RunFiles final {
   std::string unwritten_;  // a resolved.yaml; empty: none
 };
 
-// Returns the last whole line of a run folder's events.jsonl; empty if there is none.
-std::string LastEventLine(const std::string& run_folder);
+std::string EventsPath(const std::string& run_folder);
 
 // Writes `text` to `path`: all of it or nothing (a temporary file, fsync, rename); for this user
 // alone (0600). In a folder of another user, who is to read it, it becomes that user's, or else is

@@ -10,6 +10,7 @@
 #include "plan/errors.h"
 #include "plan/keys/job_tree.h"
 #include "plan/keys/value.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -18,30 +19,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kVersionKey[] = "format_version";
 constexpr int64_t kVersion = 1;
-
-// JSON has no bare words: they become texts.
-Json ToJson(const Value& value) {
-  switch (value.kind) {
-    case Value::Kind::kNull:
-      return nullptr;
-    case Value::Kind::kScalar: {
-      Json json = value.quoted ? Json() : Json::parse(value.scalar, nullptr, false);
-      if (json.is_number() || json.is_boolean()) return json;
-      return value.scalar;
-    }
-    case Value::Kind::kList: {
-      Json json = Json::array();
-      for (const Value& item : value.items) json.push_back(ToJson(item));
-      return json;
-    }
-    case Value::Kind::kMap: {
-      Json json = Json::object();
-      for (const auto& [name, node] : value.entries) json[name] = ToJson(node);
-      return json;
-    }
-  }
-  return nullptr;
-}
 
 Value ScalarFromJson(const Json& json) {
   if (json.is_string()) return Value::Text(json.get<std::string>());
@@ -77,25 +54,46 @@ absl::Status Refused(absl::string_view why) {
 
 std::string JobText(const JobSpec& job) {
   Json json = {{kVersionKey, kVersion}};
-  json.update(ToJson(JobTree(job)));
+  json.update(JsonOf(JobTree(job)));
   // A path may hold bytes that are no UTF-8: Validate refuses them where a job is read.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string JsonText(const Value& value) {
-  return ToJson(value).dump(-1, ' ', false, Json::error_handler_t::replace);
+// JSON has no bare words: they become texts.
+nlohmann::ordered_json JsonOf(const Value& value) {
+  switch (value.kind) {
+    case Value::Kind::kNull:
+      return nullptr;
+    case Value::Kind::kScalar: {
+      if (value.quoted) return value.scalar;
+      const Json json = ParseOrderedJson(value.scalar).value_or(nullptr);
+      return json.is_number() || json.is_boolean() ? json : Json(value.scalar);
+    }
+    case Value::Kind::kList: {
+      Json json = Json::array();
+      for (const Value& item : value.items) json.push_back(JsonOf(item));
+      return json;
+    }
+    case Value::Kind::kMap: {
+      Json json = Json::object();
+      for (const auto& [name, node] : value.entries) json[name] = JsonOf(node);
+      return json;
+    }
+  }
+  return nullptr;
 }
 
 absl::StatusOr<JobSpec> ParseJobText(const std::string& text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Refused("is missing, or no JSON object");
-  const auto version = json.find(kVersionKey);
-  if (version == json.end() || *version != kVersion) {
+  absl::StatusOr<Json> json = ParseOrderedJson(text, {.most_bytes = kMostJobTextBytes});
+  if (!json.ok() && !text.empty()) return Refused(json.status().message());
+  if (!json.ok() || !json->is_object()) return Refused("is missing, or no JSON object");
+  const auto version = json->find(kVersionKey);
+  if (version == json->end() || *version != kVersion) {
     return Refused(absl::StrCat(kVersionKey, " is not ", kVersion));
   }
-  json.erase(version);
+  json->erase(version);
   Issues issues;
-  JobSpec job = ReadJobTree(FromJson(json), &issues);
+  JobSpec job = ReadJobTree(FromJson(*json), &issues);
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
   return job;
 }

@@ -4,6 +4,7 @@
 // default, so what an older weft wrote is read; a key that this version does not know is refused by
 // name. Pure.
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,6 @@ std::string JobText(const JobSpec& job);
 absl::StatusOr<JobSpec> ParseJobText(const std::string& text);
 
 // `value` as JSON: unquoted scalars are numbers, flags and words.
-std::string JsonText(const Value& value);
+nlohmann::ordered_json JsonOf(const Value& value);
 
 }  // namespace weft

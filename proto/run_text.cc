@@ -46,14 +46,14 @@ std::string EventLine(const v1::Event& event, const std::string& job_id, int64_t
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-int64_t RevisionIn(const std::string& line, const std::string& job_id, int64_t allocation) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("job", nlohmann::json()) != job_id ||
-      json.value("allocation", nlohmann::json()) != allocation) {
-    return 0;
-  }
-  const auto revision = json.find("revision");
-  return revision != json.end() && revision->is_number_integer() ? revision->get<int64_t>() : 0;
+int64_t RevisionIn(const nlohmann::ordered_json& line, const std::string& job_id,
+                   int64_t allocation) {
+  const auto job = line.find("job"), its_allocation = line.find("allocation"),
+             revision = line.find("revision");
+  const bool is_of_it = job != line.end() && *job == job_id && its_allocation != line.end() &&
+                        *its_allocation == allocation;
+  const bool has_revision = revision != line.end() && revision->is_number_integer();
+  return is_of_it && has_revision ? revision->get<int64_t>() : 0;
 }
 
 }  // namespace weft

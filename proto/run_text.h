@@ -2,6 +2,7 @@
 // weftd write the same (process/run_files.h). Pure.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "proto/weft/v1/control.pb.h"
@@ -14,7 +15,8 @@ namespace weft {
 // allocation; none of `weft run`.
 std::string EventLine(const v1::Event& event, const std::string& job_id = "",
                       int64_t allocation = 0);
-// Returns the revision that a line names if it is of that allocation, else 0.
-int64_t RevisionIn(const std::string& line, const std::string& job_id, int64_t allocation);
+// Returns the revision that a line of events.jsonl names if it is of that allocation, else 0.
+int64_t RevisionIn(const nlohmann::ordered_json& line, const std::string& job_id,
+                   int64_t allocation);
 
 }  // namespace weft

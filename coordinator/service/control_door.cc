@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/planning.h"
 #include "coordinator/service/control_calls.h"
 #include "coordinator/service/logs_stream.h"
@@ -69,11 +70,9 @@ JobsDoor::Unary* JobsDoor::Take(
     const std::function<void(const Caller&, const Reply<Message>&)>& take) const {
   Unary* const reactor = context->DefaultReactor();
   const absl::StatusOr<Caller> caller = Admit(context, least, what);
-  if (caller.ok()) {
-    take(*caller, Into(reactor, reply));
-  } else {
-    reactor->Finish(ToGrpc(caller.status()));
-  }
+  absl::Status tried = caller.status();
+  if (tried.ok()) tried = Caught(what, [&] { take(*caller, Into(reactor, reply)); });
+  if (!tried.ok()) reactor->Finish(ToGrpc(tried));
   return reactor;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/service/control_messages.h"
 #include "plan/errors.h"
 #include "process/keyed_hash.h"
@@ -90,12 +91,18 @@ absl::Status FleetDriver::Open() {
 // ---- rounds ----
 
 void FleetDriver::Run() {
-  while (queue_of_tasks_.Wait(kTickMs)) RunOnce();
+  while (queue_of_tasks_.Wait(kTickMs)) {
+    const absl::Status ran = Caught("a round of the fleet", [this] { RunOnce(); });
+    if (!ran.ok() && !broken_) Break(ran);
+  }
   EndEverything();
 }
 
+// One caller's wish that fails unexpectedly is left out, and the others go on.
 void FleetDriver::RunOnce() {
-  for (const TaskQueue::Task& task : queue_of_tasks_.Take()) task();
+  for (const TaskQueue::Task& task : queue_of_tasks_.Take()) {
+    Caught("a task of the fleet", task).IgnoreError();
+  }
   LookAtLeases();
   EndJobs();
   Decided();

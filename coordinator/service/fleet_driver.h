@@ -201,6 +201,8 @@ class FleetDriver final {
   void KeepRunners();
   void TellEnds(bool now_alone);
   absl::Status StartRunner(int64_t job, const FleetJob& placed);
+  // The Driver of an allocation, from where its journal ends.
+  absl::StatusOr<std::unique_ptr<Driver>> StartDriver(int64_t job, int64_t allocation);
   void WatchRunner(int64_t job, const Runner& runner);
   Runner* FindRunner(int64_t job, int64_t allocation);
   void WriteFiles(int64_t job, const Runner& runner, const proto::SubmitJobRequest& request);
@@ -219,6 +221,7 @@ class FleetDriver final {
   absl::Status CheckNotOfOthers(const proto::HostOffer& words) const;
   void OnAgentEnded(Offer& offer, const proto::AgentEnded& ended);
   void RefuseOffer(int64_t id, const absl::Status& why);
+  void ForgetOffer(int64_t id);
   void LookAtLeases();
   void KeepAgents();
   void KeepAgentsOf(Offer& offer);

@@ -58,16 +58,7 @@ bool FleetDriver::TakeOffer(int64_t id, proto::OfferReport report) {
 
 // The host is not free before its lease has ended: the agents that were started there go on.
 void FleetDriver::DetachOffer(int64_t id) {
-  const auto forget = [this, id] {
-    const auto offer = offers_.find(id);
-    if (offer == offers_.end()) return;
-    const auto current = offer_of_machine_.find(offer->second.machine);
-    if (current != offer_of_machine_.end() && current->second == id) {
-      offer_of_machine_.erase(current);
-    }
-    offers_.erase(offer);
-  };
-  queue_of_tasks_.Post(forget, 0, TaskQueue::Room::kAlways);
+  queue_of_tasks_.Post([this, id] { ForgetOffer(id); }, 0, TaskQueue::Room::kAlways);
 }
 
 // ---- on the driver's thread ----
@@ -77,12 +68,21 @@ const FleetDriver::Offer* FleetDriver::OfferOf(const std::string& machine) const
   return stream == offer_of_machine_.end() ? nullptr : &offers_.at(stream->second);
 }
 
+// A machine is never left with a stream that is gone.
+void FleetDriver::ForgetOffer(int64_t id) {
+  const auto offer = offers_.find(id);
+  if (offer == offers_.end()) return;
+  const auto current = offer_of_machine_.find(offer->second.machine);
+  if (current != offer_of_machine_.end() && current->second == id) offer_of_machine_.erase(current);
+  offers_.erase(offer);
+}
+
 void FleetDriver::RefuseOffer(int64_t id, const absl::Status& why) {
   LogWarning(absl::StrCat("a standing agent is turned away: ", why.message()));
   leases_.Dismiss(id);
   const auto offer = offers_.find(id);
-  offer->second.port.close(why);
-  offers_.erase(offer);
+  if (offer != offers_.end()) offer->second.port.close(why);
+  ForgetOffer(id);
 }
 
 void FleetDriver::OnOfferReport(int64_t id, const proto::OfferReport& report) {
@@ -102,6 +102,11 @@ void FleetDriver::OnOfferReport(int64_t id, const proto::OfferReport& report) {
 void FleetDriver::OnOffer(int64_t id, Offer& offer, const proto::HostOffer& words) {
   const absl::Status valid = CheckOffer(words);
   if (!valid.ok()) return RefuseOffer(id, valid);
+  if (!offer.machine.empty() && offer.machine != words.machine()) {
+    return RefuseOffer(id, absl::InvalidArgumentError(absl::StrCat(
+                               "machine: ", words.machine(), " is offered on the stream of ",
+                               offer.machine, "; a stream is for one, dial anew")));
+  }
   const absl::Status theirs = CheckNotOfOthers(words);
   if (!theirs.ok()) return RefuseOffer(id, theirs);
   const auto former = offer_of_machine_.find(words.machine());
@@ -204,7 +209,6 @@ void FleetDriver::LookAtLeases() {
     const auto stream = offer_of_machine_.find(machine);
     if (stream == offer_of_machine_.end()) continue;
     RefuseOffer(stream->second, absl::UnavailableError("this host's lease has ended; come back"));
-    offer_of_machine_.erase(machine);
   }
 }
 

@@ -62,6 +62,26 @@ absl::StatusOr<std::vector<RunLock>> TakeFolders(int64_t job,
       absl::StrCat(request.run_folder(), "/logs: cannot be made: ", error.message())));
 }
 
+// A journal that cannot be replayed says what a job did, and may be all that is left of it: it is
+// moved, with what SQLite has beside it, and never removed. Returns why its job fails.
+absl::Status SetAside(const std::string& journal, const std::string& state_folder,
+                      const absl::Status& why) {
+  const std::filesystem::path path(journal);
+  const std::string aside =
+      absl::StrCat(state_folder, "/set-aside/", path.parent_path().filename().string(), ".",
+                   path.filename().string());
+  std::error_code error;
+  std::filesystem::create_directories(state_folder + "/set-aside", error);
+  for (const char* part : {"-wal", "-shm"}) {
+    std::filesystem::rename(journal + part, aside + part, error);
+  }
+  std::filesystem::rename(journal, aside, error);
+  const std::string now = error ? absl::StrCat(" stays there: ", error.message())
+                                : absl::StrCat(" is moved away already, it is now ", aside);
+  return {why.code(), absl::StrCat("the job cannot be replayed: ", why.message(), "; its journal",
+                                   now, "; submit the job again")};
+}
+
 }  // namespace
 
 std::string FleetDriver::JournalOf(int64_t job, int64_t allocation) const {
@@ -133,10 +153,8 @@ void FleetDriver::TellEnds(bool now_alone) {
   }
 }
 
-absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
-  ASSIGN_OR_RETURN(proto::SubmitJobRequest request, DriverRequest(job, placed, book_.entry(job)));
-  ASSIGN_OR_RETURN(std::vector<RunLock> locks, TakeFolders(job, request));
-  const std::string path = JournalOf(job, placed.allocation);
+absl::StatusOr<std::unique_ptr<Driver>> FleetDriver::StartDriver(int64_t job, int64_t allocation) {
+  const std::string path = JournalOf(job, allocation);
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(path));
@@ -147,16 +165,24 @@ absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
   DriverOptions options;
   options.version = options_.version;
   options.lease_ms = options_.lease_ms;
-  options.on_broken = [this, job, allocation = placed.allocation](const absl::Status& why) {
+  options.on_broken = [this, job, allocation](const absl::Status& why) {
     queue_of_tasks_.Post([this, job, allocation, why] { OnRunnerOver(job, allocation, why); }, 0,
                          TaskQueue::Room::kAlways);
   };
-  ASSIGN_OR_RETURN(std::unique_ptr<Driver> driver,
-                   Driver::Start(std::move(journal), std::move(options)));
+  return Driver::Start(std::move(journal), std::move(options));
+}
+
+absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
+  ASSIGN_OR_RETURN(proto::SubmitJobRequest request, DriverRequest(job, placed, book_.entry(job)));
+  ASSIGN_OR_RETURN(std::vector<RunLock> locks, TakeFolders(job, request));
+  absl::StatusOr<std::unique_ptr<Driver>> driver = StartDriver(job, placed.allocation);
+  if (!driver.ok()) {
+    return SetAside(JournalOf(job, placed.allocation), options_.state_folder, driver.status());
+  }
   Runner& runner = runners_[job];
   runner.allocation = placed.allocation;
   runner.locks = std::move(locks);
-  runner.driver = std::move(driver);
+  runner.driver = *std::move(driver);
   runner.rights = AgentRights(JobName(job), placed, book_.fleet().hosts,
                               {book_.agent_secret(), book_.tokens_after()});
   {
@@ -239,9 +265,9 @@ void FleetDriver::OnWritten(int64_t job, int64_t allocation, const absl::Status&
 // It is an event of the job, and no more: training goes on.
 void FleetDriver::OnNotWritten(int64_t job, int64_t allocation, const std::string& what) {
   LogWarning(absl::StrCat(JobName(job), ": ", what));
-  const Runner* const runner = FindRunner(job, allocation);
+  if (FindRunner(job, allocation) == nullptr) return;
   const JobEntry& entry = book_.entry(job);
-  if (runner == nullptr || entry.allocation != allocation) return;
+  if (entry.allocation != allocation) return;
   proto::FleetRecord record;
   proto::FleetJobNews& news = *record.mutable_job_news();
   news.set_job(job);
@@ -322,14 +348,21 @@ void FleetDriver::EndJobs() {
   }
 }
 
+// The files of a Driver are done with; a job that had none leaves whatever is there.
 void FleetDriver::DropRunner(int64_t job) {
   const auto found = runners_.find(job);
-  if (found->second.driver != nullptr) found->second.driver->Close();
+  const bool has_run = found->second.driver != nullptr;
+  if (has_run) found->second.driver->Close();
   runners_.erase(found);
   last_steps_.erase(job);
   new_steps_.erase(job);
+  const std::string folder = absl::StrCat(options_.state_folder, "/jobs/", JobName(job));
   std::error_code error;
-  std::filesystem::remove_all(absl::StrCat(options_.state_folder, "/jobs/", JobName(job)), error);
+  if (has_run) {
+    std::filesystem::remove_all(folder, error);
+  } else {
+    std::filesystem::remove(folder, error);  // if it is empty
+  }
 }
 
 }  // namespace weft

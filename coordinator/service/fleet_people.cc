@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/service/answer_book.h"
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
@@ -43,8 +44,10 @@ void FleetDriver::Mutate(const char* call, Request request, const Reply<Message>
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const bool posted = queue_of_tasks_.Post(
       [this, call, request = std::move(request), reply, make, haste] {
-        AnswerLater(request.request_id(), reply,
-                    Begin<Message, Request>(call, request, make, haste));
+        absl::Status begun;
+        const absl::Status tried =
+            Caught(call, [&] { begun = Begin<Message, Request>(call, request, make, haste); });
+        AnswerLater(request.request_id(), reply, tried.ok() ? begun : tried);
       },
       bytes);
   if (!posted) reply(Busy());
@@ -247,8 +250,11 @@ void FleetDriver::FindResized(const Caller& caller, v1::ResizeRequest request,
     ASSIGN_OR_RETURN(const int64_t job, JobToChange(caller, asked));
     return book_.entry(job).request.submission();
   };
-  const bool posted = queue_of_tasks_.Post(
-      [this, request = std::move(request), reply, answer] { AnswerLater(reply, answer(request)); });
+  const bool posted = queue_of_tasks_.Post([this, request = std::move(request), reply, answer] {
+    Result found = std::optional<v1::Submission>();
+    const absl::Status tried = Caught("Resize", [&] { found = answer(request); });
+    AnswerLater(reply, tried.ok() ? found : Result(tried));
+  });
   if (!posted) reply(Busy());
 }
 

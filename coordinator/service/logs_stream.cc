@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "plan/errors.h"
 #include "process/rpc.h"
 
@@ -64,7 +65,9 @@ void LogsStream::OnDone() {
 }
 
 void LogsStream::Run() {
-  Finish(ToGrpc(Tell()));
+  absl::Status told;
+  const absl::Status tried = Caught("Logs", [&] { told = Tell(); });
+  Finish(ToGrpc(tried.ok() ? told : tried));
 }
 
 absl::Status LogsStream::Tell() {

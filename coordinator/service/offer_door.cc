@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "process/clock.h"
 #include "process/log.h"
 #include "process/outbox.h"
@@ -33,13 +34,16 @@ class OfferStream final : public grpc::ServerBidiReactor<proto::OfferReport, pro
   }
 
   void OnReadDone(bool ok) override {
-    if (ok && Take()) {
+    bool has_room = true;
+    const absl::Status tried = Caught("Offer", [&] { has_room = ok && Take(); });
+    if (ok && has_room && tried.ok()) {
       report_.Clear();
       StartRead(&report_);
       return;
     }
     fleet_.leases().Dismiss(id_);
     fleet_.DetachOffer(id_);
+    if (!tried.ok()) return outbox_->Close(tried);
     outbox_->Close(ok ? absl::UnavailableError("weftd is busy or closing; come back")
                       : absl::OkStatus());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/service/caller.h"
 #include "coordinator/service/control_calls.h"
 #include "coordinator/service/control_messages.h"
@@ -257,7 +258,8 @@ RunDoor::Unary* RunDoor::Version(Context* context, const v1::VersionRequest*,
 RunDoor::Unary* RunDoor::Plan(Context* context, const v1::PlanRequest* request,
                               v1::PlanReply* reply) {
   Unary* const reactor = context->DefaultReactor();
-  Into(reactor, reply)(PlanFor(*request));
+  const absl::Status tried = Caught("Plan", [&] { Into(reactor, reply)(PlanFor(*request)); });
+  if (!tried.ok()) reactor->Finish(ToGrpc(tried));
   return reactor;
 }
 

@@ -6,18 +6,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/caught.h"
 #include "coordinator/service/control_messages.h"
 #include "plan/errors.h"
 #include "plan/keys/resolved_job.h"
+#include "process/log.h"
 #include "process/run_files.h"
 #include "proto/job_text.h"
 #include "proto/run_text.h"
 #include "proto/wire.h"
+#include "text/json_lines.h"
 
 namespace weft {
 namespace {
 
-constexpr int64_t kFilesWatch = 2;  // the writer's stream of a Driver's events
+constexpr int64_t kFilesWatch = 2;                // the writer's stream of a Driver's events
+constexpr int64_t kTailBytes = int64_t{4} << 20;  // of events.jsonl
 constexpr int64_t kTryEveryMs = 1000;
 constexpr int64_t kMaxWaitingBytes = int64_t{64} << 20;
 
@@ -50,6 +54,19 @@ absl::Status CheckEnd(const proto::JobStatus& status) {
                    folder.empty() ? "none was committed" : folder));
 }
 
+// Returns the revision up to which events.jsonl has the allocation's. Others write into the folder
+// of a run, too: lines that cannot be read are said, and change nothing.
+int64_t NewestRevision(const RunWriter::Run& run) {
+  int64_t newest = 0;
+  const LinesLeftOut left_out =
+      ForEachJsonLine(EventsPath(run.request.run_folder()), {.most_bytes = kTailBytes},
+                      [&](const nlohmann::ordered_json& line) {
+                        newest = std::max(newest, RevisionIn(line, run.job_id, run.allocation));
+                      });
+  if (left_out.count > 0) LogWarning(absl::StrCat(run.job_id, ": ", left_out.Text()));
+  return newest;
+}
+
 }  // namespace
 
 struct RunWriter::Writing {
@@ -71,7 +88,9 @@ void RunWriter::Close() {
 
 void RunWriter::Loop() {
   while (queue_.Wait(kTryEveryMs)) {
-    for (const TaskQueue::Task& task : queue_.Take()) task();
+    for (const TaskQueue::Task& task : queue_.Take()) {
+      Caught("writing files of a run", task).IgnoreError();
+    }
     for (const std::shared_ptr<Writing>& each : writing_) each->files->TryAgain();
   }
   writing_.clear();
@@ -83,7 +102,7 @@ void RunWriter::Begin(Run run) {
   const auto begin = [this, writing] {
     const Run& begun = writing->run;
     const std::string folder = begun.request.run_folder();
-    const int64_t after = RevisionIn(LastEventLine(folder), begun.job_id, begun.allocation);
+    const int64_t after = NewestRevision(begun);
     writing->files = std::make_unique<RunFiles>(folder, begun.warn);
     writing_.insert(writing);
     Watch(writing, after);

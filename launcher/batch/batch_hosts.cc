@@ -10,10 +10,12 @@
 #include "absl/strings/str_split.h"
 #include "launcher/slurm/node_list.h"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
 
+constexpr int64_t kMostResourceBytes = int64_t{16} << 20;  // of 100,000 hosts
 constexpr char kByHand[] = "; name the hosts by --hosts or --hostfile";
 
 absl::Status CannotRead(absl::string_view what, absl::string_view why) {
@@ -106,8 +108,7 @@ absl::StatusOr<std::vector<std::string>> ParseHostCounts(absl::string_view text)
 
 absl::StatusOr<BatchHosts> ParseResourceSet(absl::string_view json) {
   const absl::Status wrong = absl::InvalidArgumentError("is no resource set of version 1");
-  const nlohmann::json set =
-      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json set = ParseJson(json, {.most_bytes = kMostResourceBytes}).value_or(nullptr);
   if (!set.is_object() || set.value("version", nlohmann::json()) != 1) return wrong;
   const nlohmann::json execution = set.value("execution", nlohmann::json());
   if (!execution.is_object()) return wrong;

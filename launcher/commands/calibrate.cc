@@ -28,6 +28,7 @@
 #include "plan/keys/value_text.h"
 #include "process/signals.h"
 #include "process/version.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -63,7 +64,7 @@ absl::StatusOr<int> DeviceCount(const ProbeRun& run) {
         absl::StrCat("--backend: ", WordOf(run.backend), ": ", devices.status().message()));
   }
   RETURN_IF_ERROR(devices.status());
-  const nlohmann::json json = nlohmann::json::parse(*devices, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(*devices).value_or(nullptr);
   if (!json.is_object() || !json.contains("devices") || !json["devices"].is_array()) {
     return absl::InternalError("weft-worker --probe did not print its devices");
   }

@@ -12,8 +12,6 @@
 
 namespace weft {
 
-inline constexpr int64_t kMostLinksBytes = int64_t{16} << 20;  // of links.json
-
 struct HostsProbe {
   HostWords words;                     // which hosts, as they were typed
   int hosts = 0;                       // how many these are

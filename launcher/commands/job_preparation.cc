@@ -11,6 +11,7 @@
 #include "plan/search/search.h"
 #include "process/run_files.h"
 #include "process/version.h"
+#include "text/json_lines.h"
 
 namespace weft {
 namespace {
@@ -74,11 +75,14 @@ absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
   ASSIGN_OR_RETURN(RunLock lock, TakeFolder(job, prepared.paths, fresh, out));
   ASSIGN_OR_RETURN(const std::optional<PreviousRun> previous, ReadPrevious(prepared.paths));
   JobSpec resolved = Resolve(job, prepared.plan.layout);
-  ASSIGN_OR_RETURN(Continuation going_on, Continue(resolved, prepared.data, previous,
-                                                   LastSavedStep(prepared.paths), accept));
+  LinesLeftOut unread;
+  const std::optional<int64_t> saved_step = LastSavedStep(prepared.paths, &unread);
+  ASSIGN_OR_RETURN(Continuation going_on,
+                   Continue(resolved, prepared.data, previous, saved_step, accept));
   // The lock is not taken before: what is another's is not even locked.
   ASSIGN_OR_RETURN(RunLock checkpoints, RunLock::TakeCheckpoints(CheckpointFolder(job)));
   for (const std::string& note : going_on.notes) out << "changed: " << note << "\n";
+  if (unread.count > 0) out << "damaged: " << unread.Text() << "\n";
   for (const std::string& each : going_on.damaged) out << "damaged: " << each << "\n";
   for (const std::string& each : going_on.passed_over) out << "left alone: " << each << "\n";
   return OpenedRun{std::move(lock), std::move(checkpoints), std::move(resolved),

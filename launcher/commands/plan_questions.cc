@@ -21,6 +21,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/search.h"
 #include "plan/spec/layout_text.h"
+#include "text/json_lines.h"
 
 namespace weft {
 namespace {
@@ -141,7 +142,7 @@ ErrorBar BarOf(const std::optional<RecordedError>& recorded) {
   return recorded ? recorded->bar : ErrorBar{};
 }
 
-PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
+PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes, LinesLeftOut* unread) {
   PlanReport report{.plan = std::move(plan), .run_issues = RunIssues(job)};
   if (!report.plan.runnable() && report.run_issues.empty()) {
     absl::StatusOr<Plan> today = FindPlan(job, Purpose::kRun);
@@ -150,7 +151,7 @@ PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes) {
   report.whole = WholeOf(job, lost_nodes);
   report.front = ParetoFront(QuestionOf(job), AskedLayout(job), Purpose::kEstimate, report.plan);
   report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
-  const std::optional<RecordedError> recorded = RecordedErrorOn(job.cluster);
+  const std::optional<RecordedError> recorded = RecordedErrorOn(job.cluster, unread);
   report.recorded_error = RecordedErrorText(recorded);
   report.summary = SummaryOf(job, report.plan, WeftProfile(), BarOf(recorded), report.front);
   return report;
@@ -170,7 +171,9 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
     const int written = WriteSvg(arguments.svg, QuestionOf(file.job), plan->layout);
     if (written != kExitOk) return written;
   }
-  PlanReport report = ReportOf(file.job, *std::move(plan), arguments.without_nodes);
+  LinesLeftOut unread;  // of the ledger
+  PlanReport report = ReportOf(file.job, *std::move(plan), arguments.without_nodes, &unread);
+  if (unread.count > 0) file.notes.push_back(unread.Text());
   auto placed = PlacedHosts(arguments, file.job, report.plan.layout);
   if (!placed.ok()) return Fail(placed.status());
   report.hosts = *std::move(placed);

@@ -1,7 +1,6 @@
 // weft why-stopped: what ended a generation of a run, from the run's events, or of a job of a
 // weftd, from what that keeps: the first cause, where it was, who waited for it, and what weft did;
 // and whether a rank was slow, be it that nothing has ended.
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +19,7 @@
 #include "launcher/service/job_view.h"
 #include "plan/errors.h"
 #include "proto/loss_json.h"
+#include "text/json_lines.h"
 
 namespace weft {
 namespace {
@@ -92,11 +92,9 @@ class Findings {
 
 Findings OfRun(const std::string& path, int64_t generation) {
   Findings findings(generation);
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (event.is_object()) findings.Take(event);
-  }
+  const LinesLeftOut left_out =
+      ForEachJsonLine(path, {}, [&findings](const Json& event) { findings.Take(event); });
+  if (left_out.count > 0) std::cerr << "weft: warning: " << left_out.Text() << "\n";
   return findings;
 }
 

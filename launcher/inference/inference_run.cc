@@ -19,6 +19,7 @@
 #include "launcher/machine/start.h"
 #include "plan/errors.h"
 #include "process/version.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -152,7 +153,7 @@ absl::Status Follow(const InferenceRun& run, ChildProcess& child, int events,
       continue;
     }
     heard = Clock::now();
-    const auto event = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json event = ParseJson(*line).value_or(nullptr);
     if (!event.is_object() || !event.contains("event")) continue;  // a library's remark
     try {
       const std::string kind = event["event"];
@@ -182,7 +183,7 @@ absl::Status CheckMemory(const ModelShape& model, const InferenceExtents& extent
 
 void DescribeWeights(const FoundWeights& found, nlohmann::json* request) {
   (*request)["weights"] = found.path;
-  (*request)["model"] = nlohmann::json::parse(ModelJson(found.model));
+  (*request)["model"] = ParseJson(ModelJson(found.model)).value();
 }
 
 nlohmann::json DocumentsJson(const CheckpointData& data) {

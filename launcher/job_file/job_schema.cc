@@ -15,6 +15,7 @@
 #include "plan/keys/cluster_keys.h"
 #include "plan/keys/key_names.h"
 #include "plan/keys/model_keys.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -37,8 +38,7 @@ Json StringsOf(absl::Span<const absl::string_view> words) {
 Json ValuesOf(absl::string_view list) {
   Json values = Json::array();
   for (absl::string_view word : absl::StrSplit(list, ' ', absl::SkipEmpty())) {
-    const Json value = Json::parse(std::string(word), nullptr, false);
-    values.push_back(value.is_discarded() ? Json(std::string(word)) : value);
+    values.push_back(ParseOrderedJson(word).value_or(std::string(word)));
   }
   return values;
 }

@@ -23,7 +23,7 @@ OrderedJson MixedPlanJson(const JobSpec& job, absl::Span<const Cluster> parts,
   const BatchShape batch = job.batch();
   const double tokens =
       static_cast<double>(batch.global_batch_size) * static_cast<double>(batch.seq_len);
-  OrderedJson layout = OrderedJson::parse(JsonText(LayoutTree(plan.layout)));
+  OrderedJson layout = JsonOf(LayoutTree(plan.layout));
   layout["world_size"] = plan.layout.world_size();
   OrderedJson uses = OrderedJson::array();
   for (const PartUse& use : plan.uses) {
@@ -69,7 +69,7 @@ std::string MixedJson(const JobSpec& job, absl::Span<const Cluster> parts,
     const PartAlone& own = answer.alone[part];
     OrderedJson each = {{"part", parts[part].name}};
     if (own.objective_s > 0) {
-      each["layout"] = OrderedJson::parse(JsonText(LayoutTree(own.layout)));
+      each["layout"] = JsonOf(LayoutTree(own.layout));
       each["step_over_goodput_s"] = own.objective_s;
     } else {
       each["why"] = own.why;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "data/whole_file.h"
 #include "launcher/job_file/yaml_tree.h"
 #include "plan/keys/model_keys.h"
+#include "text/json.h"
 
 namespace weft {
 
@@ -27,20 +27,14 @@ Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues
     return {};
   }
   // YAML reads any JSON and keeps line numbers; JSON's own parser is the judge of what is JSON.
-  try {
-    const nlohmann::json json = nlohmann::json::parse(*text);
-    if (!json.is_object()) {
-      issues->Add({file, 0, 1}, "model.path", "not a config.json: expected one object { ... }");
-      return {};
-    }
-  } catch (const nlohmann::json::parse_error& failure) {
-    const std::string before = text->substr(0, failure.byte);
-    const int line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
-    issues->Add({file, 0, line}, "model.path", "not valid JSON here; expected a config.json");
+  const absl::StatusOr<nlohmann::json> json = ParseJson(*text, {.most_bytes = kMostSpecBytes});
+  if (!json.ok()) {
+    issues->Add({file, 0, 0}, "model.path",
+                absl::StrCat(json.status().message(), "; expected a config.json"));
     return {};
-  } catch (const nlohmann::json::out_of_range&) {
-    issues->Add({file, 0, 1}, "model.path",
-                "holds a number beyond 1.8e308; expected a config.json");
+  }
+  if (!json->is_object()) {
+    issues->Add({file, 0, 1}, "model.path", "not a config.json: expected one object { ... }");
     return {};
   }
   return ParseYaml(*text, file, place.order, issues).value_or(Value{});

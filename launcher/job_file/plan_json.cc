@@ -29,7 +29,7 @@ std::string Text(absl::string_view text) {
 }
 
 Json LayoutJson(const Layout& layout) {
-  Json json = Json::parse(JsonText(LayoutTree(layout)));
+  Json json = JsonOf(LayoutTree(layout));
   json["world_size"] = layout.world_size();
   return json;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -164,8 +165,13 @@ absl::Status AddAcrossHosts(const Json& links, int nics, Cluster& cluster) {
 }  // namespace
 
 absl::Status AddLinksAcrossHosts(const std::string& json, int nics, Cluster* cluster) {
+  const absl::StatusOr<Json> links = ParseJson(json, {.most_bytes = kMostLinksBytes});
+  if (!links.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is not what a run's measuring leaves (", links.status().message(), ")"));
+  }
   try {
-    RETURN_IF_ERROR(AddAcrossHosts(Json::parse(json), nics, *cluster));
+    RETURN_IF_ERROR(AddAcrossHosts(*links, nics, *cluster));
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat("is not what a run's measuring leaves (", error.what(), ")"));
@@ -206,8 +212,8 @@ absl::StatusOr<Cluster> ClusterFromProbes(const MachineFacts& facts, const std::
                                           const std::string& links) {
   Cluster cluster;
   try {
-    const Json rates_json = Json::parse(rates);
-    const Json links_json = links.empty() ? Json() : Json::parse(links);
+    const Json rates_json = ParseJson(rates).value_or(nullptr);
+    const Json links_json = ParseJson(links, {.most_bytes = kMostLinksBytes}).value_or(nullptr);
     RETURN_IF_ERROR(Fill(facts, rates_json, links_json, cluster));
   } catch (const Json::exception& error) {
     return absl::InternalError(absl::StrCat("weft-worker --probe did not print what was expected (",

@@ -9,6 +9,8 @@
 
 namespace weft {
 
+inline constexpr int64_t kMostLinksBytes = int64_t{16} << 20;  // of links.json
+
 // MachineFacts holds what the launcher knows of this machine by itself.
 struct MachineFacts {
   std::string name;

@@ -26,6 +26,7 @@
 #include "plan/errors.h"
 #include "plan/search/describe.h"
 #include "process/version.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -190,7 +191,7 @@ bool Examination::sound() const {
 }
 
 absl::StatusOr<FoundBackend> ReadBackend(const std::string& json) {
-  const auto read = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json read = ParseJson(json).value_or(nullptr);
   if (!read.is_object() || !read.contains("versions") || !read["versions"].is_string() ||
       !read.contains("devices") || !read["devices"].is_array()) {
     return absl::InternalError("weft-worker --probe did not print its devices");

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -313,20 +312,16 @@ absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std:
   return result;
 }
 
-std::optional<int64_t> LastSavedStep(const RunPaths& paths) {
+std::optional<int64_t> LastSavedStep(const RunPaths& paths, LinesLeftOut* left_out) {
   constexpr int64_t kTailBytes = int64_t{4} << 20;
-  std::ifstream events(paths.events(), std::ios::binary | std::ios::ate);
-  if (!events) return std::nullopt;
-  const int64_t size = events.tellg();
-  events.seekg(std::max<int64_t>(0, size - kTailBytes));
   std::optional<int64_t> saved;
-  for (std::string line; std::getline(events, line);) {
-    if (line.find("\"committed\"") == std::string::npos) continue;
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || json.value("event", "") != "committed") continue;
-    const auto step = json.find("step");
-    if (step != json.end() && step->is_number_integer()) saved = step->get<int64_t>();
-  }
+  *left_out = ForEachJsonLine(paths.events(), {.most_bytes = kTailBytes},
+                              [&saved](const nlohmann::ordered_json& event) {
+                                const auto name = event.find("event"), step = event.find("step");
+                                const bool is_commit = name != event.end() && *name == "committed";
+                                if (is_commit && step != event.end() && step->is_number_integer())
+                                  saved = step->get<int64_t>();
+                              });
   return saved;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/run/run_folder.h"
 #include "plan/spec/job_spec.h"
+#include "text/json_lines.h"
 
 namespace weft {
 
@@ -41,8 +42,9 @@ absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std:
                                       std::optional<int64_t> saved_step,
                                       const std::vector<std::string>& accept = {});
 
-// The last commit that the end of events.jsonl tells of.
-std::optional<int64_t> LastSavedStep(const RunPaths& paths);
+// The last commit that the end of events.jsonl tells of; *left_out has its lines that cannot be
+// read.
+std::optional<int64_t> LastSavedStep(const RunPaths& paths, LinesLeftOut* left_out);
 
 // Compares the room of the checkpoint folder's disk with `checkpoint_bytes` times what the job
 // keeps and one that is being written; what the run has there already counts as room. `note` says

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -17,11 +16,12 @@
 #include "plan/keys/cluster_keys.h"
 #include "plan/keys/value_text.h"
 #include "plan/schedule/step_part.h"
+#include "text/json_lines.h"
 
 namespace weft {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int kFormatVersion = 1;
 constexpr int64_t kReadBytes = int64_t{1} << 20;
@@ -69,9 +69,8 @@ Json ToJson(const LedgerEntry& entry) {
           {"peak_bytes", entry.peak_bytes}};
 }
 
-std::optional<LedgerEntry> FromLine(const std::string& line) {
+std::optional<LedgerEntry> FromLine(const Json& json) {
   try {
-    const Json json = Json::parse(line);
     if (json.at("format_version") != kFormatVersion) return std::nullopt;
     LedgerEntry entry;
     json.at("unix_s").get_to(entry.unix_s);
@@ -98,7 +97,7 @@ std::optional<LedgerEntry> FromLine(const std::string& line) {
     json.at("peak_bytes").get_to(entry.peak_bytes);
     return entry;
   } catch (const Json::exception&) {
-    return std::nullopt;  // another version's, or half a line
+    return std::nullopt;  // another version's
   }
 }
 
@@ -145,18 +144,13 @@ absl::Status AppendToLedger(const std::string& path, const LedgerEntry& entry) {
       absl::StrCat(path, ": cannot be written; this run is not recorded there"));
 }
 
-std::vector<LedgerEntry> ReadLedger(const std::string& path) {
+std::vector<LedgerEntry> ReadLedger(const std::string& path, LinesLeftOut* left_out) {
   std::vector<LedgerEntry> entries;
-  std::ifstream stream(path);
-  const int64_t bytes = FileBytes(path);
-  std::string line;
-  if (bytes > kReadBytes) {
-    stream.seekg(bytes - kReadBytes);
-    std::getline(stream, line);  // the rest of a line
-  }
-  while (std::getline(stream, line)) {
-    if (std::optional<LedgerEntry> entry = FromLine(line)) entries.push_back(*std::move(entry));
-  }
+  const LinesLeftOut unread =
+      ForEachJsonLine(path, {.most_bytes = kReadBytes}, [&entries](const Json& line) {
+        if (std::optional<LedgerEntry> entry = FromLine(line)) entries.push_back(*std::move(entry));
+      });
+  if (left_out != nullptr) *left_out = unread;
   return entries;
 }
 
@@ -189,8 +183,8 @@ std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
   return error;
 }
 
-std::optional<RecordedError> RecordedErrorOn(const Cluster& cluster) {
-  return ErrorOn(ReadLedger(LedgerPath()), HardwareKey(cluster));
+std::optional<RecordedError> RecordedErrorOn(const Cluster& cluster, LinesLeftOut* left_out) {
+  return ErrorOn(ReadLedger(LedgerPath(), left_out), HardwareKey(cluster));
 }
 
 std::string RecordedErrorText(const std::optional<RecordedError>& error) {
@@ -207,22 +201,25 @@ std::string RecordedErrorText(const std::optional<RecordedError>& error) {
 }
 
 std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte) {
-  std::ifstream stream(metrics);
-  stream.seekg(from_byte);
   std::map<int64_t, int> seen;  // steps of each generation
   std::vector<double> seconds;
   std::map<std::string, std::vector<double>> by_part;
-  for (std::string line; std::getline(stream, line);) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("step_s") || !json["step_s"].is_number()) continue;
-    const int64_t generation = json.value("generation", int64_t{0});
-    if (++seen[generation] <= kWarmUpSteps) continue;
-    seconds.push_back(json["step_s"].get<double>());
+  ForEachJsonLine(metrics, {.from_byte = from_byte}, [&](const Json& line) {
+    const auto number_of = [&line](const std::string& key) -> std::optional<double> {
+      const auto found = line.find(key);
+      if (found == line.end() || !found->is_number()) return std::nullopt;
+      return found->get<double>();
+    };
+    const std::optional<double> step_s = number_of("step_s");
+    if (!step_s) return;
+    const auto generation = line.find("generation");
+    const bool has_it = generation != line.end() && generation->is_number_integer();
+    if (++seen[has_it ? generation->get<int64_t>() : 0] <= kWarmUpSteps) return;
+    seconds.push_back(*step_s);
     for (const std::string& name : PartNames()) {
-      const auto part = json.find(name + "_s");
-      if (part != json.end() && part->is_number()) by_part[name].push_back(part->get<double>());
+      if (const auto part_s = number_of(name + "_s")) by_part[name].push_back(*part_s);
     }
-  }
+  });
   if (seconds.size() < kLeastSteps) return std::nullopt;
   MeasuredSteps measured{std::ssize(seconds), Quantile(seconds, 0.5), {}};
   for (const std::string& name : PartNames()) {

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "plan/estimate/prediction_error.h"
 #include "plan/spec/cluster.h"
+#include "text/json_lines.h"
 
 namespace weft {
 
@@ -56,8 +57,9 @@ std::string LedgerPathFrom(absl::string_view state_home, absl::string_view home)
 // Unavailable if it cannot be written; folders are made (0700). Nothing to do for an empty path.
 absl::Status AppendToLedger(const std::string& path, const LedgerEntry& entry);
 
-// The newest entries (those of the last MiB), oldest first. Lines that cannot be read are skipped.
-std::vector<LedgerEntry> ReadLedger(const std::string& path);
+// The newest entries (those of the last MiB), oldest first. Lines of
+// another version are skipped, *left_out has those that cannot be read.
+std::vector<LedgerEntry> ReadLedger(const std::string& path, LinesLeftOut* left_out = nullptr);
 
 // Errors are predicted / measured - 1: above 0, the step was faster than predicted.
 struct RecordedError {
@@ -75,7 +77,8 @@ std::optional<RecordedError> ErrorOn(const std::vector<LedgerEntry>& entries,
                                      const std::string& hardware);
 
 // Reads the user's ledger.
-std::optional<RecordedError> RecordedErrorOn(const Cluster& cluster);
+std::optional<RecordedError> RecordedErrorOn(const Cluster& cluster,
+                                             LinesLeftOut* left_out = nullptr);
 
 // Returns a text for people: "recorded: 12 runs on this profile, median error +3.1 %, p90 7.0 %",
 // and where parts were measured ", of the step: forward +1.0 %, ..." on a second line; empty if

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "data/whole_file.h"
 #include "process/run_files.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -53,7 +54,7 @@ std::string SlurmRunText(const SlurmRunRecord& record) {
 }
 
 std::optional<SlurmRunRecord> ParseSlurmRun(absl::string_view text) {
-  const nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  const nlohmann::json json = ParseJson(text, {.most_bytes = kMostBytes}).value_or(nullptr);
   if (!json.is_object() || json.value("format_version", nlohmann::json()) != kFormat) {
     return std::nullopt;
   }

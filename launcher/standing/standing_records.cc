@@ -10,13 +10,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "data/whole_file.h"
 #include "launcher/machine/leftovers.h"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -30,10 +31,7 @@ constexpr char kPrefix[] = "allocation-";
 constexpr char kSuffix[] = ".json";
 
 std::string TextOf(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return ReadWholeFile(path, kMostJsonBytes).value_or("");
 }
 
 Json EndJson(const AllocationEnd& end) {
@@ -60,7 +58,7 @@ std::string RecordText(const AllocationRecord& record, const std::string& machin
 }
 
 std::optional<AllocationRecord> ParseRecord(const std::string& text, const std::string& machine) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseOrderedJson(text).value_or(nullptr);
   if (!json.is_object()) return std::nullopt;
   try {
     if (json.at("format_version") != kFormatVersion || json.at("machine") != machine) {

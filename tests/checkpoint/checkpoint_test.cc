@@ -329,6 +329,8 @@ TEST_F(CheckpointTest, AForgedManifestIsReadWithSuspicion) {
            "\"}]";
   };
   EXPECT_TRUE(forged(shard("\"a\"", "1")).ok()) << forged(shard("\"a\"", "1")).status();
+  EXPECT_THAT(forged(head + ",\"shards\":" + std::string(400'000, '[')).status().ToString(),
+              HasSubstr("nested deeper than 64"));
   for (const std::string& body :
        {shard("\"../a\"", "1"), shard("\"/etc/passwd\"", "1"), shard("\"..\"", "1"),
         shard("\"\"", "1"), shard("\"a\\u0000b\"", "1"), shard("7", "1"), shard("\"a\"", "-1"),

@@ -181,12 +181,12 @@ TEST_F(SafetensorsTest, RefusesEachFieldThatLies) {
        12, "offset 4: no holes"},
       {R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},
            "a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
-       0, "key 'a' twice"},
+       0, "key \"a\" twice"},
       {R"({"a":{"dtype":"F32","dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0,
-       "key 'dtype' twice"},
+       "key \"dtype\" twice"},
       {R"({"__metadata__":{"k":1}})", 0, "'k' that is not a string"},
       {R"({"__metadata__":"k"})", 0, "__metadata__ that is not an object"},
-      {R"({"__metadata__":{"k":"1","k":"2"}})", 0, "key 'k' twice"},
+      {R"({"__metadata__":{"k":"1","k":"2"}})", 0, "key \"k\" twice"},
   };
   for (const Lie& lie : lies) {
     const absl::Status status = OpenHeader(lie.header, lie.data_bytes);

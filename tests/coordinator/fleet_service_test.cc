@@ -18,6 +18,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -189,6 +190,39 @@ TEST_F(FleetServiceTest, LetsEachRoleDoItsOwnAndNoMore) {
     EXPECT_EQ(OfferHost(channel, "ann").code(), each.offers ? absl::StatusCode::kOk : denied);
     EXPECT_EQ(AttachAgent(channel, "ann").code(),
               each.offers ? absl::StatusCode::kAborted : absl::StatusCode::kPermissionDenied);
+  }
+}
+
+// A second machine, or a wrong offer, comes on a stream that has offered a machine before.
+TEST_F(FleetServiceTest, AnAgentThatOffersAnewIsTurnedAwayAndLeavesNothingBehind) {
+  int64_t id = 1000;
+  for (const auto& [machine, slots] :
+       std::vector<std::pair<std::string, int>>{{"b", 1}, {"a", 0}}) {
+    const auto offer = [&](const std::string& of, int so_many) {
+      proto::OfferReport report;
+      report.mutable_offer()->set_wire_version(kWireVersion);
+      report.mutable_offer()->set_host("host");
+      report.mutable_offer()->set_machine(of);
+      report.mutable_offer()->set_slots(so_many);
+      return report;
+    };
+    std::promise<absl::Status> turned_away;
+    fleet_->AttachOffer(++id,
+                        {.send = [](const proto::OfferOrder&) {},
+                         .close = [&](const absl::Status& why) { turned_away.set_value(why); }});
+    ASSERT_TRUE(fleet_->TakeOffer(id, offer("a", 1)));
+    ASSERT_TRUE(fleet_->TakeOffer(id, offer(machine, slots)));
+    EXPECT_TRUE(absl::IsInvalidArgument(turned_away.get_future().get()));
+    fleet_->DetachOffer(id);
+    std::promise<void> welcome;
+    fleet_->AttachOffer(++id, {.send =
+                                   [&](const proto::OfferOrder& order) {
+                                     if (order.has_welcome()) welcome.set_value();
+                                   },
+                               .close = [](const absl::Status&) {}});
+    ASSERT_TRUE(fleet_->TakeOffer(id, offer("a", 1)));
+    welcome.get_future().get();
+    fleet_->DetachOffer(id);
   }
 }
 

@@ -96,9 +96,6 @@ TEST_F(LineFileTest, ThatIsWholeIsWrittenBesideALinkInItsWay) {
   EXPECT_TRUE(WriteWhole(folder + "/resolved.yaml", "text").ok());
   EXPECT_EQ(TextOf(folder + "/target"), "stays");
   EXPECT_EQ(TextOf(folder + "/resolved.yaml"), "text");
-  EXPECT_EQ(LastEventLine(folder), "");
-  std::ofstream(folder + "/events.jsonl") << "one\ntwo\nhal";
-  EXPECT_EQ(LastEventLine(folder), "two");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 namespace weft {
 namespace {
 
@@ -55,14 +57,15 @@ TEST(RunText, LinesOfAServedJobSayWhereToGoOn) {
   EXPECT_EQ(line,
             "{\"unix_ms\":0,\"revision\":7,\"generation\":0,\"job\":\"job-3\",\"allocation\":2,"
             "\"event\":\"phase\",\"phase\":\"RUNNING\",\"reason\":\"\"}\n");
-  EXPECT_EQ(RevisionIn(line, "job-3", 2), 7);
-  EXPECT_EQ(RevisionIn(line, "job-3", 1), 0) << "another allocation counts anew";
-  EXPECT_EQ(RevisionIn(line, "job-4", 2), 0);
-  for (const char* other :
-       {"", "{", "[]", "7", "{\"job\":3}", "{\"job\":\"job-3\",\"allocation\":2}"}) {
-    EXPECT_EQ(RevisionIn(other, "job-3", 2), 0) << other;
+  const auto parse = [](const std::string& text) { return nlohmann::ordered_json::parse(text); };
+  EXPECT_EQ(RevisionIn(parse(line), "job-3", 2), 7);
+  EXPECT_EQ(RevisionIn(parse(line), "job-3", 1), 0) << "another allocation counts anew";
+  EXPECT_EQ(RevisionIn(parse(line), "job-4", 2), 0);
+  for (const char* other : {"{}", "[]", "7", "{\"job\":3}", "{\"job\":\"job-3\",\"allocation\":2}",
+                            "{\"job\":\"job-3\",\"allocation\":2,\"revision\":\"7\"}"}) {
+    EXPECT_EQ(RevisionIn(parse(other), "job-3", 2), 0) << other;
   }
-  EXPECT_EQ(RevisionIn(EventLine(event), "job-3", 2), 0);
+  EXPECT_EQ(RevisionIn(parse(EventLine(event)), "job-3", 2), 0);
 }
 
 }  // namespace

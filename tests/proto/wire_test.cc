@@ -54,6 +54,11 @@ TEST(JobText, RefusesWhatItDoesNotKnow) {
   };
   EXPECT_THAT(refusal(""), HasSubstr("job: is missing, or no JSON object"));
   EXPECT_THAT(refusal("[]"), HasSubstr("job: is missing, or no JSON object"));
+  EXPECT_THAT(refusal("{\"job\": \x01}"), HasSubstr("job: line 1, byte 9: not JSON"));
+  EXPECT_THAT(refusal("{\"job\": " + std::string(400'000, '[')),
+              HasSubstr("job: line 1, byte 72: nested deeper than 64"));
+  EXPECT_THAT(refusal(std::string(9'000'000, ' ')),
+              HasSubstr("job: holds 9000000 bytes, at most 8388608 are read"));
   EXPECT_THAT(refusal("{}"), HasSubstr("job: format_version is not 1"));
   auto json = nlohmann::json::parse(JobText(FullJob()));
   json["format_version"] = 2;

@@ -361,6 +361,30 @@ TEST_F(ServiceBed, ItsJournalsCanBeCheckedOnceItHasEnded) {
   EXPECT_EQ(Submit(Job("other", 8, 20)), "job-1");
 }
 
+// One journal is damaged, and the other job's events.jsonl ends with a line that is nested 400,000
+// deep, which once took any reader's stack.
+TEST_F(ServiceBed, AJobThatCannotBeReplayedIsSetAsideAndOthersGoOn) {
+  StartHost(2);
+  const std::string broken = Submit(Job("broken", 1, 4000));
+  const std::string goes_on = Submit(Job("goes_on", 1, 400));
+  WaitForPhase(broken, "RUNNING");
+  WaitForPhase(goes_on, "RUNNING");
+  StopWeftd();
+  const std::string name = "/" + broken + "/allocation-1.db";
+  const std::string damage(100, 'x');
+  std::fstream(folder() + "/state/jobs" + name, std::ios::in | std::ios::out | std::ios::binary)
+      .write(damage.data(), std::ssize(damage));
+  std::ofstream(folder() + "/goes_on/events.jsonl", std::ios::app)
+      << std::string(400'000, '[') << "\n";
+  StartWeftd();
+  const std::string aside = folder() + "/state/set-aside/" + broken + ".allocation-1.db";
+  EXPECT_THAT(WaitForPhase(broken, "FAILED").reason(),
+              testing::AllOf(HasSubstr("the job cannot be replayed: journal "), HasSubstr(name),
+                             HasSubstr("it is now " + aside + "; submit the job again")));
+  EXPECT_TRUE(std::filesystem::exists(aside));
+  EXPECT_EQ(WaitForPhase(goes_on, "COMPLETED").step(), 400);
+}
+
 TEST_F(ServiceBed, FailsAJobWhoseRunFolderSomebodyElseHolds) {
   StartHost(2);
   const absl::StatusOr<RunLock> lock = RunLock::Take(folder() + "/one");

@@ -131,7 +131,8 @@ Violations PathViolations(const SourceFile& page,
                           const std::function<bool(const std::string& path)>& exists) {
   static const auto* named = new std::regex(
       "`((?:bench|checkpoint|cmake|configs|coordinator|data|deploy|docs|launcher|plan|process|"
-      "proto|tests|worker)/[\\w/.,{}-]*\\.(?:h|cc|cu|cuh|c|py|sh|proto|md|yaml|\\{[a-z,]+\\}))`");
+      "proto|tests|text|worker)/"
+      "[\\w/.,{}-]*\\.(?:h|cc|cu|cuh|c|py|sh|proto|md|yaml|\\{[a-z,]+\\}))`");
   Violations violations;
   int number = 0;
   for (const std::string& line : LinesWithoutCode(page.text)) {

@@ -46,7 +46,7 @@ std::vector<Room> WorkerRooms() {
        {}},
       {"worker/links", {"plan", "plan/spec", "worker/backend", "worker/links"}, absl, {}},
       {"worker/process",
-       {"plan", "plan/spec", "plan/memory", "proto", "process", "data", "checkpoint",
+       {"plan", "plan/spec", "plan/memory", "text", "proto", "process", "data", "checkpoint",
         "worker/backend", "worker/state", "worker/model", "worker/train", "worker/links",
         "worker/process"},
        {"absl core", "absl", "json"},
@@ -67,28 +67,28 @@ std::vector<Room> LauncherRooms() {
   const std::set<std::string> absl_json = {"absl core", "absl", "json"};
   return {
       {"launcher/job_file",
-       {"plan/*", "process", "data", "checkpoint", "launcher/job_file"},
+       {"plan/*", "text", "process", "data", "checkpoint", "launcher/job_file"},
        absl_json,
        {{"yaml_tree", {"yaml"}}, {"plan_json", {"proto"}}, {"mixed_json", {"proto"}}}},
       {"launcher/machine",
-       {"plan", "plan/spec", "plan/search", "process", "launcher/machine"},
+       {"plan", "plan/spec", "plan/search", "text", "process", "launcher/machine"},
        absl_json,
        {}},
       {"launcher/run",
-       {"plan/*", "proto", "process", "data", "checkpoint", "launcher/job_file", "launcher/machine",
-        "launcher/hosts", "launcher/service", "proto/weft/v1", "launcher/run"},
+       {"plan/*", "text", "proto", "process", "data", "checkpoint", "launcher/job_file",
+        "launcher/machine", "launcher/hosts", "launcher/service", "proto/weft/v1", "launcher/run"},
        {"absl core", "absl", "json", "protobuf"},
        {}},
       {"launcher/inference",
-       {"plan", "plan/spec", "plan/memory", "process", "data", "checkpoint", "launcher/job_file",
-        "launcher/machine", "launcher/run", "launcher/inference"},
+       {"plan", "plan/spec", "plan/memory", "text", "process", "data", "checkpoint",
+        "launcher/job_file", "launcher/machine", "launcher/run", "launcher/inference"},
        absl_json,
        {}},
       {"launcher/commands",
-       {"plan/*", "proto", "process", "data", "checkpoint", "launcher/job_file", "launcher/machine",
-        "launcher/agent", "launcher/standing", "launcher/hosts", "launcher/run", "launcher/service",
-        "launcher/slurm", "launcher/batch", "launcher/kubernetes", "proto/weft/v1",
-        "launcher/inference", "launcher/commands"},
+       {"plan/*", "text", "proto", "process", "data", "checkpoint", "launcher/job_file",
+        "launcher/machine", "launcher/agent", "launcher/standing", "launcher/hosts", "launcher/run",
+        "launcher/service", "launcher/slurm", "launcher/batch", "launcher/kubernetes",
+        "proto/weft/v1", "launcher/inference", "launcher/commands"},
        {"absl core", "absl", "json", "cli"},
        {}},
       {"launcher/shim", {"process", "launcher/shim"}, {}, {}},
@@ -106,7 +106,7 @@ std::vector<Room> LauncherRooms() {
        {"absl core", "absl", "protobuf", "json"},
        {{"control_client", {"grpc"}}}},
       {"launcher/standing",
-       {"plan", "proto", "process", "data", "launcher/machine", "launcher/agent",
+       {"plan", "proto", "text", "process", "data", "launcher/machine", "launcher/agent",
         "launcher/standing"},
        {"absl core", "absl", "protobuf", "json"},
        {{"standing_link", {"grpc"}}}},
@@ -120,12 +120,12 @@ std::vector<Room> LauncherRooms() {
 std::vector<Room> SchedulerRooms() {
   return {
       {"launcher/slurm",
-       {"plan", "plan/spec", "plan/search", "process", "data", "launcher/machine", "launcher/hosts",
-        "launcher/run", "launcher/slurm"},
+       {"plan", "plan/spec", "plan/search", "text", "process", "data", "launcher/machine",
+        "launcher/hosts", "launcher/run", "launcher/slurm"},
        {"absl core", "json"},
        {}},
       {"launcher/batch",
-       {"plan", "launcher/hosts", "launcher/slurm", "launcher/batch"},
+       {"plan", "text", "launcher/hosts", "launcher/slurm", "launcher/batch"},
        {"absl core", "json"},
        {}},
       {"launcher/kubernetes",
@@ -136,8 +136,31 @@ std::vector<Room> SchedulerRooms() {
   };
 }
 
-std::vector<Room> OtherRooms() {
+// Libraries of more than one program.
+std::vector<Room> SharedRooms() {
   const std::set<std::string> disk = {"absl core", "absl", "json", "xxhash"};
+  return {
+      {"text", {"text"}, {"absl core", "json"}, {}},
+      {"proto",
+       {"plan", "plan/spec", "plan/keys", "text", "proto", "proto/weft/v1"},
+       {"absl core", "protobuf", "json"},
+       {}},
+      {"process",
+       {"plan", "process"},
+       {"absl core", "absl"},
+       {{"authority", {"openssl"}},
+        {"outbox", {"grpc"}},
+        {"pair_proof", {"openssl"}},
+        {"rpc", {"grpc"}},
+        {"tls", {"grpc"}},
+        {"tls_bundle", {"openssl"}},
+        {"version", {"grpc", "protobuf", "sqlite"}}}},
+      {"data", {"plan", "plan/spec", "text", "data"}, disk, {}},
+      {"checkpoint", {"plan", "plan/spec", "text", "process", "data", "checkpoint"}, disk, {}},
+  };
+}
+
+std::vector<Room> OtherRooms() {
   return {
       {"bench",
        {"plan/*", "worker/backend", "bench"},
@@ -155,22 +178,6 @@ std::vector<Room> OtherRooms() {
         {"simulated_host", {"grpc", "process", "proto"}},
         {"timed_device", {"tests/worker"}},
         {"train_bench", {"cli", "worker/train"}}}},
-      {"proto",
-       {"plan", "plan/spec", "plan/keys", "proto", "proto/weft/v1"},
-       {"absl core", "protobuf", "json"},
-       {}},
-      {"process",
-       {"plan", "process"},
-       {"absl core", "absl"},
-       {{"authority", {"openssl"}},
-        {"outbox", {"grpc"}},
-        {"pair_proof", {"openssl"}},
-        {"rpc", {"grpc"}},
-        {"tls", {"grpc"}},
-        {"tls_bundle", {"openssl"}},
-        {"version", {"grpc", "protobuf", "sqlite"}}}},
-      {"data", {"plan", "plan/spec", "data"}, disk, {}},
-      {"checkpoint", {"plan", "plan/spec", "process", "data", "checkpoint"}, disk, {}},
       {"coordinator/fleet", {"plan", "coordinator/fleet"}, {"absl core"}, {}},
       {"coordinator",
        {"plan/*", "proto", "process", "coordinator"},
@@ -180,7 +187,7 @@ std::vector<Room> OtherRooms() {
         {"agent_door", {"grpc"}},
         {"record_file", {"sqlite", "xxhash"}}}},
       {"coordinator/service",
-       {"plan/*", "proto", "proto/weft/v1", "process", "coordinator", "coordinator/fleet",
+       {"plan/*", "text", "proto", "proto/weft/v1", "process", "coordinator", "coordinator/fleet",
         "coordinator/service"},
        {"absl core", "absl", "protobuf"},
        {{"answer_book", {"xxhash"}},
@@ -199,8 +206,8 @@ std::vector<Room> OtherRooms() {
 
 std::vector<Room> AllRooms() {
   std::vector<Room> rooms;
-  for (const std::vector<Room>& some :
-       {PlanRooms(), WorkerRooms(), LauncherRooms(), SchedulerRooms(), OtherRooms()}) {
+  for (const std::vector<Room>& some : {PlanRooms(), WorkerRooms(), LauncherRooms(),
+                                        SchedulerRooms(), SharedRooms(), OtherRooms()}) {
     rooms.insert(rooms.end(), some.begin(), some.end());
   }
   return rooms;

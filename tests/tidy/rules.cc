@@ -98,9 +98,9 @@ bool IsHeader(const std::string& path) {
 
 bool IsOurFolder(const std::string& header) {
   const std::string top = header.substr(0, header.find('/'));
-  static const auto* ours =
-      new std::set<std::string>{"plan",   "proto",       "process",  "data",  "checkpoint",
-                                "worker", "coordinator", "launcher", "tests", "bench"};
+  static const auto* ours = new std::set<std::string>{
+      "plan",   "text",        "proto",    "process", "data", "checkpoint",
+      "worker", "coordinator", "launcher", "tests",   "bench"};
   return header.find('/') != std::string::npos && ours->count(top) > 0;
 }
 
@@ -276,6 +276,24 @@ Violations SmallConceptViolations(const std::vector<SourceFile>& files) {
     if (count >= kMinConceptLines || !has_body[path]) continue;
     violations.push_back(path + ": " + std::to_string(count) + " lines in all, under " +
                          std::to_string(kMinConceptLines) + "; let it live with its one user");
+  }
+  return violations;
+}
+
+Violations JsonViolations(const SourceFile& file) {
+  for (const char* folder : {"text/", "tests/", "bench/"}) {
+    if (StartsWith(file.path, folder)) return {};
+  }
+  static const auto* parser =
+      new std::regex(R"(\b\w*[jJ]son::(parse|accept|sax_parse|from_\w+)\b)");
+  Violations violations;
+  int number = 0;
+  for (const std::string& line : Lines(file.text)) {
+    ++number;
+    std::smatch match;
+    if (!std::regex_search(line, match, *parser)) continue;
+    violations.push_back(At(file, number) + ": calls " + match[0].str() +
+                         "; ParseJson of text/json.h bounds what it reads");
   }
   return violations;
 }

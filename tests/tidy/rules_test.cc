@@ -48,6 +48,10 @@ TEST(Includes, OfSharedFoldersPointDownOnly) {
       {"plan/search/search.cc", "coordinator/job.h", false},
       {"proto/wire.cc", "proto/plan.pb.h", true},
       {"proto/wire.cc", "process/log.h", false},
+      {"proto/job_text.cc", "text/json.h", true},
+      {"text/json.cc", "nlohmann/json.hpp", true},
+      {"text/json.cc", "plan/spec/layout.h", false},
+      {"plan/search/search.cc", "text/json.h", false},
       {"process/rpc.cc", "grpcpp/grpcpp.h", true},
       {"process/log.cc", "grpcpp/grpcpp.h", false},
       {"process/log.cc", "worker/train/trainer.h", false},
@@ -319,6 +323,19 @@ TEST(Shape, LinesAreClean) {
   for (const std::string& line : {wide, umlauts, std::string("// TODO(#12): later")}) {
     EXPECT_THAT(ShapeViolations({"plan/a.cc", line + "\n"}), IsEmpty()) << line;
   }
+}
+
+TEST(Json, IsParsedInOnePlace) {
+  for (const char* call : {"nlohmann::json::parse(text)", "Json::parse(text, nullptr, false)",
+                           "OrderedJson::accept(text)", "json::sax_parse(text, &sax)"}) {
+    const std::string text = "const auto a = " + std::string(call) + ";\n";
+    EXPECT_THAT(JsonViolations({"launcher/run/a.cc", text}),
+                ElementsAre(HasSubstr("launcher/run/a.cc:1: calls ")));
+    EXPECT_THAT(JsonViolations({"text/json.cc", text}), IsEmpty());
+    EXPECT_THAT(JsonViolations({"tests/proto/a_test.cc", text}), IsEmpty());
+  }
+  EXPECT_THAT(JsonViolations({"launcher/run/a.cc", "ParseJson(text); Json::array();\n"}),
+              IsEmpty());
 }
 
 TEST(Comments, OpenWithASubjectAndAVerb) {

@@ -90,6 +90,10 @@ TEST(Tree, OneNameIsOneType) {
   ExpectNone(DoubleTypeViolations(Sources()));
 }
 
+TEST(Tree, ReadsJsonInOnePlace) {
+  ExpectNoneOfEach(JsonViolations);
+}
+
 TEST(Tree, NamesSayWhatIsInside) {
   ExpectNoneOfEach(NameViolations);
 }

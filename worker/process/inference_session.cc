@@ -20,6 +20,7 @@
 #include "plan/errors.h"
 #include "plan/spec/cluster.h"
 #include "process/version.h"
+#include "text/json.h"
 #include "worker/backend/loader.h"
 #include "worker/model/inference.h"
 #include "worker/model/sampling.h"
@@ -28,6 +29,8 @@ namespace weft {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int64_t kMostRequestBytes = int64_t{64} << 20;  // the ids of a prompt of 4 MiB
 
 class Events {
  public:
@@ -239,7 +242,10 @@ int RunInferenceSession(std::istream& request, std::ostream& events,
   absl::Status status;
   try {
     const std::string text{std::istreambuf_iterator<char>(request), {}};
-    status = Serve(Json::parse(text), backend_folder, out);
+    const absl::StatusOr<Json> read = ParseJson(text, {.most_bytes = kMostRequestBytes});
+    status = read.ok()
+                 ? Serve(*read, backend_folder, out)
+                 : absl::InvalidArgumentError(absl::StrCat("request: ", read.status().message()));
   } catch (const Json::exception& wrong) {
     status = absl::InvalidArgumentError(absl::StrCat("request: ", wrong.what()));
   }

@@ -340,7 +340,7 @@ TEST(HuggingFaceDirectory, IsRefusedByName) {
   std::ofstream(config) << wrong.dump(1);
   says("generate hf" + prompt, "model.layers.2.");
   std::ofstream(config) << "{";
-  says("generate hf" + prompt, "not valid JSON here");
+  says("generate hf" + prompt, "config.json: model.path: line 1, byte 2: the text ends amid");
   std::ofstream(config) << right;
   std::filesystem::remove(folder.path() + "/hf/model.safetensors");
   const Ran gone = RunWeft(folder, "generate hf" + prompt);

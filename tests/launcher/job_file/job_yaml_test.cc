@@ -231,7 +231,9 @@ TEST_F(JobYaml, ReadsTheModelFromAConfigJson) {
   EXPECT_EQ(file->job.model.ffn_size, 128);
   EXPECT_THAT(file->notes[0], HasSubstr("model.resid_pdrop: 0 replaces 0.1 of"));
   folder_.Write("config.json", "{\"model_type\": \"gpt2\",\n \"n_layer\": }");
-  EXPECT_EQ(Error(text), "config.json:2: model.path: not valid JSON here; expected a config.json");
+  EXPECT_EQ(Error(text),
+            "config.json: model.path: line 2, byte 36: not JSON: found \" \"n_layer\": }\"; "
+            "expected a config.json");
 }
 
 TEST_F(JobYaml, ReadsALlama) {

@@ -278,13 +278,20 @@ TEST_F(GoingOn, TakesTheIntervalThatAutoSettlesOnInAFolderThatHadNone) {
 
 TEST_F(GoingOn, RemembersTheLastSavedStepByItsEvents) {
   const RunPaths paths = PathsOf(Job());
-  EXPECT_EQ(LastSavedStep(paths), std::nullopt);
+  LinesLeftOut left_out;
+  EXPECT_EQ(LastSavedStep(paths, &left_out), std::nullopt);
   std::filesystem::create_directories(paths.folder);
   std::ofstream(paths.events()) << "{\"event\":\"committed\",\"step\":50,\"folder\":\"step-50\"}\n"
                                 << "{\"event\":\"committed\",\"step\":60,\"folder\":\"step-60\"}\n"
                                 << "{\"event\":\"not_saved\",\"step\":70,\"reason\":"
                                    "\"\\\"committed\\\"\"}\n{\"event\":\"comm";
-  EXPECT_EQ(LastSavedStep(paths), 60);
+  EXPECT_EQ(LastSavedStep(paths, &left_out), 60);
+  EXPECT_EQ(left_out.count, 1);
+  // Lines whose values are of other kinds tell of no commit; one that is no JSON is named.
+  std::ofstream(paths.events(), std::ios::app)
+      << "itt\n{\"event\":[[]],\"step\":61}\n{\"event\":\"committed\",\"step\":\"62\"}\n";
+  EXPECT_EQ(LastSavedStep(paths, &left_out), 60);
+  EXPECT_THAT(left_out.Text(), HasSubstr("events.jsonl: line at byte "));
 }
 
 TEST_F(GoingOn, ComparesTheDisksRoomWithWhatWillBeSaved) {
