@@ -14,6 +14,7 @@
 #include "data/token_file.h"
 #include "launcher/job_file/job_yaml.h"
 #include "plan/errors.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
@@ -58,6 +59,11 @@ absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb)
   if (job.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(run_folder, " is ", job, "'s, of a weftd that ",
                                                  "serves jobs; use weft ", verb, " ", job));
+}
+
+void MakeLogsFolder(const RunPaths& paths) {
+  const OpenedEntry logs = MakeEntryFolder({paths.folder, "logs"});
+  if (logs.ok()) close(logs.descriptor);
 }
 
 absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder) {

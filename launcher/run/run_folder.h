@@ -33,6 +33,9 @@ inline std::string SocketPath(const std::string& run_folder) {
 // stopped by its id, `weft VERB job-7`, not through its run folder.
 absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb);
 
+// Makes the folder of logs; whoever opens one there says what is wrong with it.
+void MakeLogsFolder(const RunPaths& paths);
+
 // Moves an old run aside to `<folder>.old-<n>`; its checkpoints, if they lie elsewhere, into a
 // folder `old-<n>` beside them. Never deletes, and leaves alone what is not that run's. Returns
 // where the run folder is; empty if there was nothing. REQUIRES: its lock is held.
