@@ -1,26 +1,18 @@
 #include "coordinator/service/logs_stream.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "process/rpc.h"
 
 namespace weft {
 namespace {
 
-constexpr int kMaxStreams = 64;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-
-std::atomic<int>& OpenStreams() {
-  static std::atomic<int> streams = 0;
-  return streams;
-}
 
 // Files appear one by one as ranks start.
 void AddNew(std::vector<LogFile> found, std::vector<LogFile>& files) {
@@ -35,7 +27,6 @@ void AddNew(std::vector<LogFile> found, std::vector<LogFile>& files) {
 
 LogsStream::LogsStream(AskForJob ask, CallLimits::Held held, v1::LogsRequest request)
     : ask_(std::move(ask)), held_(std::move(held)), request_(std::move(request)) {
-  ++OpenStreams();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -59,7 +50,6 @@ void LogsStream::OnDone() {
   } else {
     thread_.join();
   }
-  --OpenStreams();
   delete this;  // gRPC's callback API: a reactor owns itself
 }
 
@@ -68,10 +58,6 @@ void LogsStream::Run() {
 }
 
 absl::Status LogsStream::Tell() {
-  if (OpenStreams() > kMaxStreams) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", kMaxStreams, " readers of logs already; close one"));
-  }
   if (request_.tail_lines() < 0 || request_.generation() < 0) {
     return absl::InvalidArgumentError("tail_lines and generation: have to be 0 or more");
   }
