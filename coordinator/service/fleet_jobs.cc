@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
+#include "coordinator/service/submitter_folders.h"
 #include "plan/errors.h"
 #include "plan/spec/checkpoint_folder.h"
 #include "process/folder_entry.h"
@@ -231,6 +232,7 @@ void FleetDriver::WriteFiles(int64_t job, const Runner& runner,
                  .allocation = allocation,
                  .request = request,
                  .version = options_.version,
+                 .reader = OtherUser(book_.fleet().jobs.at(job).request.owner_uid),
                  .driver = runner.driver,
                  .warn =
                      [this, post, job, allocation](const std::string& what) {
