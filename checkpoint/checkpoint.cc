@@ -21,6 +21,12 @@
 namespace weft {
 namespace {
 
+// The stage itself lies in a folder that may be another user's, who may have put a link there.
+EntryPath StageEntry(const std::string& stage_folder, absl::string_view file) {
+  const EntryPath stage = EntryOf(stage_folder);
+  return {stage.folder, absl::StrCat(stage.name, "/", file)};
+}
+
 // Checks that this attempt may publish its step: nobody newer has, and what has the step's name now
 // is the run's own. Runs that have no name of their own (tests') count as one.
 absl::Status CheckMayPublish(const std::string& folder, const Manifest& manifest) {
@@ -81,15 +87,16 @@ absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank
   RETURN_IF_ERROR(MakeFolders(stage_folder));
   const std::string file = ShardFileName(rank);
   ASSIGN_OR_RETURN(const WrittenFile written,
-                   WriteSafetensors(absl::StrCat(stage_folder, "/", file), tensors, metadata));
+                   WriteSafetensors(absl::StrCat(stage_folder, "/", file), tensors, metadata,
+                                    EntryOf(stage_folder).folder));
   RETURN_IF_ERROR(SyncFolder(stage_folder));
   Failpoint("shard.written");
   return ShardRecord{file, written.bytes, written.xxh3};
 }
 
 void RemoveShard(const std::string& stage_folder, int rank) {
-  unlink(absl::StrCat(stage_folder, "/", ShardFileName(rank)).c_str());
-  unlink(absl::StrCat(stage_folder, "/", kManifestFile).c_str());  // of a commit that failed
+  RemoveEntry(StageEntry(stage_folder, ShardFileName(rank)));
+  RemoveEntry(StageEntry(stage_folder, kManifestFile));  // of a commit that failed
 }
 
 absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifest) {
@@ -108,8 +115,8 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
   // file name.
   const auto reread = ParseManifest(text);
   if (!reread.ok()) return absl::InternalError(reread.status().message());
-  const std::string path = absl::StrCat(stage, "/", kManifestFile);
-  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(path, std::ssize(text)));
+  ASSIGN_OR_RETURN(const auto file,
+                   DurableFile::Create(StageEntry(stage, kManifestFile), std::ssize(text)));
   RETURN_IF_ERROR(file->Append(text));
   RETURN_IF_ERROR(file->Close());
   RETURN_IF_ERROR(SyncFolder(stage));

@@ -41,6 +41,12 @@ absl::Status FileError(int error, const std::string& path, absl::string_view act
   return absl::Status(absl::ErrnoToStatusCode(error), message);
 }
 
+absl::Status EntryError(const OpenedEntry& entry, const std::string& path,
+                        absl::string_view action) {
+  if (entry.error != ELOOP && entry.error != EPERM) return FileError(entry.error, path, action);
+  return absl::FailedPreconditionError(absl::StrCat(path, ": ", action, " failed: ", entry.why));
+}
+
 std::string HashBytes(absl::string_view bytes) {
   return HexText(XXH3_128bits(bytes.data(), bytes.size()));
 }
@@ -66,14 +72,17 @@ absl::StatusOr<std::string> HashFile(const std::string& path) {
   return hash;
 }
 
-absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(const std::string& path,
+absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(const EntryPath& entry,
                                                                  int64_t bytes) {
   std::unique_ptr<DurableFile> file(new DurableFile);
   Failpoint("file.create");
+  const std::string path = entry.text();
+  const OpenedEntry opened = OpenEntry(entry, EntryUse::kRewrite);
+  if (!opened.ok()) return EntryError(opened, path, "create");
+  file->entry_ = entry;
   file->path_ = path;
   file->promised_ = bytes;
-  file->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file->fd_ < 0) return FileError(errno, path, "create");
+  file->fd_ = opened.descriptor;
   // posix_fallocate will not do: where the file system cannot reserve, it writes every block
   // instead.
   if (bytes > 0 && fallocate(file->fd_, 0, 0, bytes) != 0 && errno != EOPNOTSUPP &&
@@ -89,7 +98,7 @@ absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(const std::stri
 DurableFile::~DurableFile() {
   if (fd_ >= 0) close(fd_);
   if (hash_ != nullptr) XXH3_freeState(hash_);
-  if (!complete_) unlink(path_.c_str());
+  if (!complete_ && !path_.empty()) RemoveEntry(entry_);
 }
 
 absl::Status DurableFile::Append(absl::string_view bytes) {

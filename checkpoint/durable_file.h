@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "process/folder_entry.h"
 
 struct XXH3_state_s;
 
@@ -22,10 +23,10 @@ absl::StatusOr<std::string> HashFile(const std::string& path);
 
 class DurableFile {
  public:
-  // Creates or truncates `path` and reserves `bytes` on the disk, so that a full one shows here.
-  // ResourceExhausted: no space, no inode, over a quota or a file size limit.
-  static absl::StatusOr<std::unique_ptr<DurableFile>> Create(const std::string& path,
-                                                             int64_t bytes);
+  // Creates or truncates the file and reserves `bytes` on the disk, so that a full one shows here.
+  // ResourceExhausted: no space, no inode, over a quota or a file size limit. FailedPrecondition: a
+  // link of another user is in the way, or what else folder_entry.h refuses.
+  static absl::StatusOr<std::unique_ptr<DurableFile>> Create(const EntryPath& entry, int64_t bytes);
   ~DurableFile();  // removes the file unless Close() succeeded
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
@@ -39,7 +40,8 @@ class DurableFile {
 
  private:
   DurableFile() = default;
-  std::string path_;
+  EntryPath entry_;
+  std::string path_;  // the same; empty: it was never opened
   int fd_ = -1;
   int64_t promised_ = 0;
   int64_t written_ = 0;
@@ -53,5 +55,7 @@ absl::Status SyncFolder(const std::string& folder);
 
 // Returns what errno says about `path`, as a Status that names it.
 absl::Status FileError(int error, const std::string& path, absl::string_view action);
+absl::Status EntryError(const OpenedEntry& entry, const std::string& path,
+                        absl::string_view action);
 
 }  // namespace weft

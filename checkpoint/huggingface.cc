@@ -141,7 +141,7 @@ Stacked TurnedOver(const Stacked& from) {
 }
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
-  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(path, std::ssize(text)));
+  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(EntryOf(path), std::ssize(text)));
   RETURN_IF_ERROR(file->Append(text));
   return file->Close();
 }

@@ -195,7 +195,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
 
 absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
                                              absl::Span<const TensorToWrite> tensors,
-                                             const std::map<std::string, std::string>& metadata) {
+                                             const std::map<std::string, std::string>& metadata,
+                                             const std::string& folder) {
   std::vector<const TensorToWrite*> ordered;
   for (const TensorToWrite& tensor : tensors) {
     CHECK(TensorBytes(tensor.dims, 32) == std::ssize(tensor.values) * 4);
@@ -211,7 +212,8 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
   const std::string header = HeaderText(ordered, metadata);
   const uint64_t length = header.size();
   const int64_t header_bytes = kLengthBytes + static_cast<int64_t>(length);
-  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(path, header_bytes + data_bytes));
+  ASSIGN_OR_RETURN(const auto file,
+                   DurableFile::Create(EntryOf(path, folder), header_bytes + data_bytes));
   RETURN_IF_ERROR(file->Append({reinterpret_cast<const char*>(&length), sizeof length}));
   RETURN_IF_ERROR(file->Append(header));
   for (const TensorToWrite* tensor : ordered) {

@@ -47,10 +47,12 @@ struct WrittenFile {
 
 // Writes `path` and fsyncs it (not its folder). Tensors are laid out by name, "format": "pt" is
 // added to `metadata`, and the data begins at a multiple of 8. ResourceExhausted on a full disk;
-// nothing is left at `path` on failure. REQUIRES: names differ.
+// nothing is left at `path` on failure. `folder`: others may put links below it (folder_entry.h);
+// empty: into the file's own folder. REQUIRES: names differ.
 absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
                                              absl::Span<const TensorToWrite> tensors,
-                                             const std::map<std::string, std::string>& metadata);
+                                             const std::map<std::string, std::string>& metadata,
+                                             const std::string& folder = "");
 
 // Says whether a tensor's elements are F32, BF16 or F16: floats can hold them.
 bool IsFloat(const StoredTensor& tensor);

@@ -13,20 +13,25 @@ namespace {
 
 constexpr int64_t kTellsEveryMs = 10000;
 
-// 0: it is closed. A number that was given away again is another socket, or no socket.
-ino_t SocketOf(int descriptor) {
-  struct stat entry = {};
-  return fstat(descriptor, &entry) == 0 && S_ISSOCK(entry.st_mode) ? entry.st_ino : 0;
-}
-
 void ForgetClosed(std::vector<std::pair<int, ino_t>>* open) {
   std::erase_if(*open, [](const auto& each) { return SocketOf(each.first) != each.second; });
 }
 
 }  // namespace
 
-// Looks at what was closed since only where there seem to be too many.
+ino_t SocketOf(int descriptor) {
+  struct stat entry = {};
+  return fstat(descriptor, &entry) == 0 && S_ISSOCK(entry.st_mode) ? entry.st_ino : 0;
+}
+
 bool OpenConnections::Take(const std::string& name, int connection, int64_t now_ms) {
+  if (Count(name, connection, now_ms)) return true;
+  close(connection);
+  return false;
+}
+
+// Looks at what was closed since only where there seem to be too many.
+bool OpenConnections::Count(const std::string& name, int connection, int64_t now_ms) {
   if (peers_.size() >= forget_at_) ForgetWhoIsGone();
   Peer& peer = peers_[name];
   if (peer.open.size() >= most_) ForgetClosed(&peer.open);
@@ -34,9 +39,15 @@ bool OpenConnections::Take(const std::string& name, int connection, int64_t now_
     peer.open.emplace_back(connection, SocketOf(connection));
     return true;
   }
-  close(connection);
   Refuse(name, now_ms, &peer);
   return false;
+}
+
+void OpenConnections::Forget(const std::string& name, int connection) {
+  const auto peer = peers_.find(name);
+  if (peer == peers_.end()) return;
+  std::erase_if(peer->second.open,
+                [connection](const auto& each) { return each.first == connection; });
 }
 
 void OpenConnections::Refuse(const std::string& name, int64_t now_ms, Peer* peer) const {

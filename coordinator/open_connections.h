@@ -11,6 +11,10 @@
 
 namespace weft {
 
+// Returns the number of the socket that a descriptor is. 0: it is closed. A descriptor that was
+// given away again is another socket, or none.
+ino_t SocketOf(int descriptor);
+
 class OpenConnections final {
  public:
   // `most`: of one peer.
@@ -20,6 +24,10 @@ class OpenConnections final {
   // many as one may have, those that were closed since not counted. That is logged once in ten
   // seconds for each. True: whoever serves it closes it. `now_ms` never goes back.
   bool Take(const std::string& peer, int connection, int64_t now_ms);
+  // The same without closing what is too many.
+  bool Count(const std::string& peer, int connection, int64_t now_ms);
+  // A connection counts for the peer no more.
+  void Forget(const std::string& peer, int connection);
   // Returns how many peers are known, those that are gone and not yet forgotten too.
   size_t peers() const { return peers_.size(); }
 

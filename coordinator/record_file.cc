@@ -1,6 +1,5 @@
 #include "coordinator/record_file.h"
 
-#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -16,18 +15,28 @@
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
 #include "process/failpoint.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
 
 // Jobs' texts are in it, and with them cluster.env. SQLite gives the files beside it the same
-// mode. What does not succeed here does not when SQLite opens it either.
-void MakePrivate(const std::string& path) {
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file < 0) return;
-  fchmod(file, 0600);
-  close(file);
-  for (const char* part : {"-wal", "-shm"}) chmod(absl::StrCat(path, part).c_str(), 0600);
+// mode. A link of another user in the way is refused here; what else does not succeed does not when
+// SQLite opens it either.
+absl::Status MakePrivate(const std::string& path) {
+  for (const char* part : {"", "-wal", "-shm"}) {
+    const bool is_main = *part == '\0';
+    const std::string name = absl::StrCat(path, part);
+    const OpenedEntry file =
+        OpenEntry(EntryOf(name), is_main ? EntryUse::kLock : EntryUse::kRead, 0600);
+    if (file.ok()) {
+      fchmod(file.descriptor, 0600);
+      close(file.descriptor);
+    } else if (file.error == ELOOP || file.error == EPERM) {
+      return absl::FailedPreconditionError(absl::StrCat("journal ", name, ": ", file.why));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Finalises a statement when it goes out of scope.
@@ -118,7 +127,7 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::OpenAny(const std::strin
                                                                 const std::string& cure,
                                                                 int* found) {
   std::unique_ptr<RecordFile> file(new RecordFile(path, cure));
-  MakePrivate(path);
+  RETURN_IF_ERROR(MakePrivate(path));
   const int code =
       sqlite3_open_v2(path.c_str(), &file->database_,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/open_connections.h"
+#include "coordinator/network_peers.h"
 #include "process/accept_loop.h"
 
 namespace grpc {
@@ -24,7 +24,9 @@ struct TlsDoorOptions {
   std::string address;            // HOST:PORT of this host; port 0: any
   std::string bundle_file;        // the server's
   std::string revoked_file = {};  // empty: nobody is revoked
-  int connections = 0;            // that one address may have open; 0: any number
+  // One certificate may have so many connections open, and one address so many that have shown
+  // none; 0: any number.
+  int connections = 0;
 };
 
 class TlsDoor final {
@@ -44,7 +46,7 @@ class TlsDoor final {
   explicit TlsDoor(int connections);
   void Take(int connection);
 
-  OpenConnections connections_;  // by address; of the loop's thread
+  NetworkPeers peers_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;

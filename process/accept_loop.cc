@@ -11,11 +11,18 @@
 
 #include "absl/status/status.h"
 #include "plan/errors.h"
+#include "process/clock.h"
 #include "process/log.h"
 
 namespace weft {
+namespace {
 
-absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::Start(int listener, Handler on_connection) {
+constexpr int kTickMs = 1000;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::Start(int listener, Handler on_connection,
+                                                              Ticker each_second) {
   const int stop = eventfd(0, EFD_CLOEXEC);
   if (stop < 0) {
     const int why = errno;
@@ -23,8 +30,8 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::Start(int listener, Hand
     return absl::UnavailableError(absl::ErrnoToStatus(why, "an eventfd").message());
   }
   std::unique_ptr<AcceptLoop> loop(new AcceptLoop(listener, stop));
-  loop->thread_ =
-      std::thread([raw = loop.get(), handle = std::move(on_connection)] { raw->Run(handle); });
+  loop->thread_ = std::thread([raw = loop.get(), handle = std::move(on_connection),
+                               tick = std::move(each_second)] { raw->Run(handle, tick); });
   return loop;
 }
 
@@ -38,10 +45,15 @@ AcceptLoop::~AcceptLoop() {
   close(stop_);
 }
 
-void AcceptLoop::Run(const Handler& on_connection) {
-  for (;;) {
+void AcceptLoop::Run(const Handler& on_connection, const Ticker& each_second) {
+  for (int64_t ticked_ms = BootTimeMs();;) {
     pollfd fds[2] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) continue;  // EINTR
+    const int ready = poll(fds, 2, each_second ? kTickMs : -1);
+    if (each_second && BootTimeMs() - ticked_ms >= kTickMs) {
+      ticked_ms = BootTimeMs();
+      each_second();
+    }
+    if (ready <= 0) continue;  // EINTR, or nobody has come
     if (fds[1].revents != 0) return;
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection >= 0) {

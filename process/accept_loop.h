@@ -13,10 +13,12 @@ class AcceptLoop final {
  public:
   // Owns the non-blocking descriptor.
   using Handler = std::function<void(int connection)>;
+  using Ticker = std::function<void()>;
   // Accepts at `listener`, a socket that listens and does not block, and which it closes at its
-  // end, also where it does not start. `on_connection` is called on its thread. Unavailable if the
+  // end, also where it does not start. Both functions are called on its thread. Unavailable if the
   // process may have no more descriptors.
-  static absl::StatusOr<std::unique_ptr<AcceptLoop>> Start(int listener, Handler on_connection);
+  static absl::StatusOr<std::unique_ptr<AcceptLoop>> Start(int listener, Handler on_connection,
+                                                           Ticker each_second = {});
   // Joins the thread.
   ~AcceptLoop();
   AcceptLoop(const AcceptLoop&) = delete;
@@ -24,7 +26,7 @@ class AcceptLoop final {
 
  private:
   AcceptLoop(int listener, int stop) : listener_(listener), stop_(stop) {}
-  void Run(const Handler& on_connection);
+  void Run(const Handler& on_connection, const Ticker& each_second);
 
   const int listener_;
   const int stop_;  // an eventfd

@@ -1,23 +1,33 @@
 #include "process/folder_token.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <random>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
 
 constexpr size_t kTokenDigits = 32;
 
-std::string TokenFile(const std::string& folder, absl::string_view token) {
-  return absl::StrCat(folder, "/.hosts.", token.substr(0, kTokenDigits / 2));
+EntryPath TokenFile(const std::string& folder, absl::string_view token) {
+  return {folder, absl::StrCat(".hosts.", token.substr(0, kTokenDigits / 2))};
+}
+
+// Returns why it cannot be written; empty: it is.
+std::string Write(const EntryPath& path, EntryUse use, const std::string& text) {
+  const OpenedEntry file = OpenEntry(path, use);
+  if (!file.ok()) return file.why;
+  const bool written =
+      write(file.descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const std::string why = written ? "" : std::strerror(errno);
+  close(file.descriptor);
+  return why;
 }
 
 }  // namespace
@@ -32,34 +42,29 @@ std::string NewToken() {
 }
 
 absl::Status WriteToken(const std::string& folder, const std::string& token) {
-  const std::string path = TokenFile(folder, token);
-  std::ofstream file(path);
-  file << token << "\n" << std::flush;
-  if (file) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
+  const EntryPath path = TokenFile(folder, token);
+  const std::string why = Write(path, EntryUse::kRewrite, token + "\n");
+  if (why.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(path.text(), ": cannot be written: ", why));
 }
 
 bool HoldsToken(const std::string& folder, absl::string_view token) {
-  std::ifstream file(TokenFile(folder, token));
-  std::string found;
-  file >> found;
-  return token.size() == kTokenDigits && found == token;
+  const OpenedEntry file = OpenEntry(TokenFile(folder, token), EntryUse::kRead);
+  if (!file.ok()) return false;
+  std::string found(kTokenDigits, '\0');
+  const bool is_read = read(file.descriptor, found.data(), found.size()) > 0;
+  close(file.descriptor);
+  return is_read && found == token;
 }
 
 void RemoveToken(const std::string& folder, const std::string& token) {
-  unlink(TokenFile(folder, token).c_str());
+  RemoveEntry(TokenFile(folder, token));
 }
 
 std::string WhyNotWritable(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/.hosts.", NewToken());
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return std::strerror(errno);
-  const std::string text = "weft\n";
-  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const std::string why = written ? "" : std::strerror(errno);
-  close(file);
-  unlink(path.c_str());
+  const EntryPath path = {folder, absl::StrCat(".hosts.", NewToken())};
+  const std::string why = Write(path, EntryUse::kCreate, "weft\n");
+  RemoveEntry(path);
   return why;
 }
 

@@ -1,16 +1,14 @@
 #include "process/line_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
@@ -23,25 +21,15 @@ bool EndsAmidALine(int file) {
   return size > 0 && pread(file, &last, 1, size - 1) == 1 && last != '\n';
 }
 
-// The owner of a folder may put a link there at any time, or a pipe that nobody reads.
-int FlagsIn(const std::filesystem::path& folder) {
-  struct stat owner = {};
-  const bool is_own =
-      stat(folder.empty() ? "." : folder.c_str(), &owner) == 0 && owner.st_uid == geteuid();
-  return O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (is_own ? 0 : O_NOFOLLOW | O_NONBLOCK);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LineFile>> LineFile::Open(const std::string& path) {
-  const int flags = FlagsIn(std::filesystem::path(path).parent_path());
-  const int file = open(path.c_str(), flags, 0644);
-  if (file < 0) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
+  const OpenedEntry file = OpenEntry(EntryOf(path), EntryUse::kAppend);
+  if (!file.ok()) {
+    return absl::UnavailableError(absl::StrCat(path, ": cannot be written: ", file.why));
   }
-  std::unique_ptr<LineFile> lines(new LineFile(path, file));
-  if (EndsAmidALine(file)) lines->unwritten_ = "\n";
+  std::unique_ptr<LineFile> lines(new LineFile(path, file.descriptor));
+  if (EndsAmidALine(file.descriptor)) lines->unwritten_ = "\n";
   return lines;
 }
 

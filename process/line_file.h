@@ -14,8 +14,7 @@ namespace weft {
 class LineFile {
  public:
   // Opens for appending; lines that are there stay, and half of one, which a crash has left, is
-  // ended. Unavailable if it cannot be opened, or is a link in a folder of another user, who would
-  // choose what this one writes to.
+  // ended. Unavailable if it cannot be opened, also by the rules of folder_entry.h.
   static absl::StatusOr<std::unique_ptr<LineFile>> Open(const std::string& path);
   ~LineFile();
   LineFile(const LineFile&) = delete;

@@ -1,6 +1,7 @@
 #include "process/listener.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -71,7 +72,10 @@ absl::Status Listener::Bind() {
   }
   // Nobody can connect before listen(), so there is no moment at which the mode is another one.
   struct stat entry = {};
-  if (chmod(path_.c_str(), admits_ ? 0666 : 0600) != 0 || stat(path_.c_str(), &entry) != 0) {
+  // Where others can write in the folder, a link may have taken the socket's place.
+  const mode_t mode = admits_ ? 0666 : 0600;
+  if (fchmodat(AT_FDCWD, path_.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0 ||
+      lstat(path_.c_str(), &entry) != 0) {
     return SocketError(path_, "cannot be protected");
   }
   device_ = entry.st_dev;
@@ -84,7 +88,7 @@ Listener::~Listener() {
   loop_.reset();
   if (socket_ >= 0) close(socket_);
   struct stat entry = {};
-  const bool ours = inode_ != 0 && stat(path_.c_str(), &entry) == 0 && entry.st_dev == device_ &&
+  const bool ours = inode_ != 0 && lstat(path_.c_str(), &entry) == 0 && entry.st_dev == device_ &&
                     entry.st_ino == inode_;
   if (ours) unlink(path_.c_str());
 }

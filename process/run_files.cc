@@ -6,22 +6,25 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "process/folder_entry.h"
+#include "process/folder_reader.h"
 
 namespace weft {
 namespace {
 
-absl::Status Failed(absl::string_view what, absl::string_view path) {
-  return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
+constexpr char kEvents[] = "events.jsonl";
+
+absl::Status Failed(absl::string_view what, absl::string_view path, absl::string_view why) {
+  return absl::UnknownError(absl::StrCat("cannot ", what, " ", path, ": ", why));
 }
 
-void GiveToOwnerOf(const std::string& folder, int file) {
+void GiveToOwnerOf(int folder, int file) {
   struct stat owner = {};
-  if (stat(folder.c_str(), &owner) != 0 || owner.st_uid == geteuid()) return;
+  if (fstat(folder, &owner) != 0 || owner.st_uid == geteuid()) return;
   if (fchown(file, owner.st_uid, owner.st_gid) == 0) return;
   if (fchown(file, static_cast<uid_t>(-1), owner.st_gid) == 0) fchmod(file, 0640);
 }
@@ -29,13 +32,15 @@ void GiveToOwnerOf(const std::string& folder, int file) {
 }  // namespace
 
 std::string EventsPath(const std::string& run_folder) {
-  return run_folder + "/events.jsonl";
+  return EntryPath{run_folder, kEvents}.text();
 }
 
-RunFiles::RunFiles(const std::string& run_folder, std::function<void(const std::string&)> say)
+RunFiles::RunFiles(const std::string& run_folder, std::function<void(const std::string&)> say,
+                   std::optional<uid_t> reader)
     : resolved_(run_folder + "/resolved.yaml"),
       say_(std::move(say)),
-      events_(LineFile::Open(EventsPath(run_folder))) {
+      reader_(reader),
+      events_(LineFile::Open(EntryPath{run_folder, kEvents}.text())) {
   Warn(events_.status());
 }
 
@@ -52,34 +57,42 @@ void RunFiles::WriteEvent(const std::string& line) {
 }
 
 absl::Status RunFiles::WriteResolved(const std::string& text) {
-  const absl::Status written = WriteWhole(resolved_, text);
+  const absl::Status written = WriteWhole(resolved_, text, reader_);
   unwritten_ = written.ok() ? "" : text;
   Warn(written);
   return written;
 }
 
 void RunFiles::TryAgain() {
-  if (!unwritten_.empty() && WriteWhole(resolved_, unwritten_).ok()) unwritten_.clear();
+  if (!unwritten_.empty() && WriteWhole(resolved_, unwritten_, reader_).ok()) unwritten_.clear();
   if (events_.ok()) (*events_)->Flush().IgnoreError();
 }
 
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  unlink(part.c_str());  // one that was left over may have another mode, or be a link elsewhere
-  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return Failed("create", part);
-  GiveToOwnerOf(std::filesystem::path(path).parent_path(), fd);
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const bool durable = written && fsync(fd) == 0;
-  const int error = errno;
-  close(fd);
-  errno = error;
-  if (!durable || rename(part.c_str(), path.c_str()) != 0) {
-    const absl::Status failed = Failed("write", path);
-    unlink(part.c_str());
-    return failed;
+absl::Status WriteWhole(const std::string& path, const std::string& text,
+                        std::optional<uid_t> reader) {
+  const EntryPath entry = EntryOf(path);
+  const EntryPath part = {entry.folder, entry.name + ".part"};
+  const OpenedEntry folder = OpenFolderOf(entry);
+  if (!folder.ok()) return Failed("write", path, folder.why);
+  // One that was left over may have another mode, or be a link elsewhere.
+  unlinkat(folder.descriptor, part.name.c_str(), 0);
+  const OpenedEntry file = OpenEntry(part, EntryUse::kCreate, 0600);
+  absl::Status written = file.ok() ? absl::OkStatus() : Failed("create", part.text(), file.why);
+  if (file.ok()) {
+    GiveToOwnerOf(folder.descriptor, file.descriptor);
+    if (reader) LetRead(*reader, file.descriptor);
+    const bool is_whole =
+        write(file.descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+        fsync(file.descriptor) == 0 &&
+        renameat(folder.descriptor, part.name.c_str(), folder.descriptor, entry.name.c_str()) == 0;
+    if (!is_whole) {
+      written = Failed("write", path, std::strerror(errno));
+      unlinkat(folder.descriptor, part.name.c_str(), 0);
+    }
+    close(file.descriptor);
   }
-  return absl::OkStatus();
+  close(folder.descriptor);
+  return written;
 }
 
 }  // namespace weft

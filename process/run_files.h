@@ -2,8 +2,11 @@
 // weftd for the jobs that it serves. A disk that is full or fails for a while is said, and stops
 // nothing: lines wait in memory (line_file.h). One thread.
 #pragma once
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,7 +18,9 @@ namespace weft {
 class RunFiles final {
  public:
   // `say` is told in words what cannot be written, once for each time of trouble.
-  RunFiles(const std::string& run_folder, std::function<void(const std::string&)> say);
+  // `reader`: another user who may read resolved.yaml (folder_reader.h).
+  RunFiles(const std::string& run_folder, std::function<void(const std::string&)> say,
+           std::optional<uid_t> reader = std::nullopt);
   // Writes what is kept.
   ~RunFiles();
   RunFiles(const RunFiles&) = delete;
@@ -34,6 +39,7 @@ class RunFiles final {
 
   const std::string resolved_;
   const std::function<void(const std::string&)> say_;
+  const std::optional<uid_t> reader_;
   const absl::StatusOr<std::unique_ptr<LineFile>> events_;
   std::string unwritten_;  // a resolved.yaml; empty: none
 };
@@ -42,7 +48,8 @@ std::string EventsPath(const std::string& run_folder);
 
 // Writes `text` to `path`: all of it or nothing (a temporary file, fsync, rename); for this user
 // alone (0600). In a folder of another user, who is to read it, it becomes that user's, or else is
-// readable for the folder's group, as far as this user may do so.
-absl::Status WriteWhole(const std::string& path, const std::string& text);
+// readable for the folder's group, as far as this user may do so. `reader` may read it, too.
+absl::Status WriteWhole(const std::string& path, const std::string& text,
+                        std::optional<uid_t> reader = std::nullopt);
 
 }  // namespace weft

@@ -1,17 +1,16 @@
 #include "process/run_lock.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
@@ -32,6 +31,8 @@ bool IsTaken(int fd, int kind) {
   return flock(fd, kind | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+constexpr char kLockFile[] = "lock";
+
 std::string InUse(const std::string& folder, const Holder& holder, absl::string_view cure) {
   if (!holder.job.empty()) {
     return absl::StrCat(folder, " is in use by ", holder.job, " of a weftd (pid ", holder.pid,
@@ -45,36 +46,38 @@ std::string InUse(const std::string& folder, const Holder& holder, absl::string_
 }  // namespace
 
 absl::StatusOr<RunLock> RunLock::Take(const std::string& run_folder) {
-  return Take(run_folder, "/lock", "the run folder", "set job.output_dir to a writable folder",
+  return Take(run_folder, kLockFile, "the run folder", "set job.output_dir to a writable folder",
               "use weft attach or weft stop, or another job.name");
 }
 
 absl::StatusOr<RunLock> RunLock::TakeCheckpoints(const std::string& folder) {
-  return Take(folder, "/.lock", "checkpoint.folder", "set it to a writable folder",
+  return Take(folder, ".lock", "checkpoint.folder", "set it to a writable folder",
               "wait for its end, or give this run a checkpoint.folder of its own");
 }
 
 absl::StatusOr<RunLock> RunLock::Take(const std::string& folder, const char* file,
                                       absl::string_view what, absl::string_view if_not_writable,
                                       absl::string_view if_in_use) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
+  const int error = MakeFolder(folder);
+  if (error != 0) {
     return absl::InvalidArgumentError(absl::StrCat("cannot create ", what, " ", folder, ": ",
-                                                   error.message(), "; ", if_not_writable));
+                                                   std::strerror(error), "; ", if_not_writable));
   }
-  const std::string path = folder + file;
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write in ", what, " ", folder, ": ",
-                                                   std::strerror(errno), "; ", if_not_writable));
+  const OpenedEntry lock = OpenEntry({folder, file}, EntryUse::kLock);
+  if (!lock.ok() && lock.error == EACCES) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write in ", what, " ", folder, ": ", lock.why, "; ", if_not_writable));
   }
-  if (IsTaken(fd, LOCK_EX)) {
-    const Holder holder = ReadHolder(fd);
-    close(fd);
+  if (!lock.ok()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot take ", what, " ", folder, ": its file ", file, ": ", lock.why));
+  }
+  if (IsTaken(lock.descriptor, LOCK_EX)) {
+    const Holder holder = ReadHolder(lock.descriptor);
+    close(lock.descriptor);
     return absl::UnavailableError(InUse(folder, holder, if_in_use));
   }
-  return RunLock(fd);
+  return RunLock(lock.descriptor);
 }
 
 RunLock::~RunLock() {
@@ -92,18 +95,18 @@ absl::Status RunLock::WriteHolder(int pid, absl::string_view job) const {
 }
 
 bool IsRunning(const std::string& run_folder) {
-  const int fd = open((run_folder + "/lock").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool taken = IsTaken(fd, LOCK_SH);
-  close(fd);
+  const OpenedEntry lock = OpenEntry({run_folder, kLockFile}, EntryUse::kRead);
+  if (!lock.ok()) return false;
+  const bool taken = IsTaken(lock.descriptor, LOCK_SH);
+  close(lock.descriptor);
   return taken;
 }
 
 std::string JobThatRuns(const std::string& run_folder) {
-  const int fd = open((run_folder + "/lock").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  const std::string job = IsTaken(fd, LOCK_SH) ? ReadHolder(fd).job : "";
-  close(fd);
+  const OpenedEntry lock = OpenEntry({run_folder, kLockFile}, EntryUse::kRead);
+  if (!lock.ok()) return "";
+  const std::string job = IsTaken(lock.descriptor, LOCK_SH) ? ReadHolder(lock.descriptor).job : "";
+  close(lock.descriptor);
   return job;
 }
 

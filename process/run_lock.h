@@ -14,7 +14,8 @@ namespace weft {
 class RunLock {
  public:
   // Creates the folder if need be. Unavailable if another process holds the lock (names it);
-  // InvalidArgument if the folder cannot be made or written.
+  // InvalidArgument if the folder cannot be made or written;
+  // PermissionDenied if folder_entry.h refuses what has the lock's name.
   static absl::StatusOr<RunLock> Take(const std::string& run_folder);
   // Takes the lock `<folder>/.lock`; runs may share no checkpoint folder at one time.
   static absl::StatusOr<RunLock> TakeCheckpoints(const std::string& folder);

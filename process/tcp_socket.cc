@@ -66,6 +66,13 @@ absl::StatusOr<int> ListenAtOne(const NetworkAddress& address) {
   return CannotListen(address, strerror(why));
 }
 
+// 0: it is no name of the network.
+int PortIn(const sockaddr_storage& name) {
+  if (name.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(name).sin_port);
+  if (name.ss_family != AF_INET6) return 0;
+  return ntohs(reinterpret_cast<const sockaddr_in6&>(name).sin6_port);
+}
+
 // Writes the address of a socket's own name, or its peer's, as a number.
 std::string NumericHost(const sockaddr_storage& name, socklen_t size) {
   char host[NI_MAXHOST];
@@ -87,10 +94,15 @@ absl::StatusOr<int> ListenAt(const NetworkAddress& address) {
 int PortOf(int listener) {
   sockaddr_storage name = {};
   socklen_t size = sizeof name;
-  if (getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size) != 0) return 0;
-  if (name.ss_family == AF_INET) return ntohs(reinterpret_cast<sockaddr_in&>(name).sin_port);
-  if (name.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(name).sin6_port);
-  return 0;
+  const bool is_named = getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size) == 0;
+  return is_named ? PortIn(name) : 0;
+}
+
+int PeerPort(int connection) {
+  sockaddr_storage name = {};
+  socklen_t size = sizeof name;
+  const bool is_named = getpeername(connection, reinterpret_cast<sockaddr*>(&name), &size) == 0;
+  return is_named ? PortIn(name) : 0;
 }
 
 std::string PeerAddress(int connection) {

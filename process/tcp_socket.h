@@ -19,4 +19,7 @@ int PortOf(int listener);
 // by a socket of IPv6; "unknown" if it is gone.
 std::string PeerAddress(int connection);
 
+// Returns the port that it has come from; 0: it is gone.
+int PeerPort(int connection);
+
 }  // namespace weft

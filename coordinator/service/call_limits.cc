@@ -1,8 +1,11 @@
 #include "coordinator/service/call_limits.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "plan/errors.h"
 
 namespace weft {
 namespace {
@@ -62,6 +65,13 @@ absl::StatusOr<CallLimits::Held> CallLimits::Hold(const std::string& caller, int
 absl::StatusOr<CallLimits::Held> CallLimits::TakeStream(const std::string& caller) {
   const std::lock_guard lock(mutex_);
   return Hold(caller, &Budget::streams, options_.streams, "streams open");
+}
+
+absl::StatusOr<CallLimits::Held> CallLimits::TakeLogs(const std::string& caller) {
+  ASSIGN_OR_RETURN(Held stream, TakeStream(caller));
+  const std::lock_guard lock(mutex_);  // given back before the stream is
+  ASSIGN_OR_RETURN(Held logs, Hold(caller, &Budget::logs, options_.logs, "readers of logs"));
+  return Held(std::make_shared<std::pair<Held, Held>>(std::move(stream), std::move(logs)));
 }
 
 absl::StatusOr<CallLimits::Held> CallLimits::TakePlan(const std::string& caller) {

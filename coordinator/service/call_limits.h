@@ -16,6 +16,7 @@ namespace weft {
 struct CallLimitOptions {
   int calls_per_s = 1000;  // of one caller, and twice as many at once; 0: no limit
   int streams = 400;       // Watch and Logs, of one caller
+  int logs = 64;           // those of them that are Logs, each of which has a thread
   int connections = 500;   // to the socket, of one user
   int plans = 1;           // of one caller
   int plans_of_all = 4;    // each takes a core for up to seconds
@@ -33,6 +34,8 @@ class CallLimits {
   // A Held is given back when its last copy goes, which must not outlive the limits.
   using Held = std::shared_ptr<void>;
   absl::StatusOr<Held> TakeStream(const std::string& caller);
+  // One of Logs, which counts as a stream, too.
+  absl::StatusOr<Held> TakeLogs(const std::string& caller);
   absl::StatusOr<Held> TakePlan(const std::string& caller);
 
  private:
@@ -40,6 +43,7 @@ class CallLimits {
     double calls = 0;       // that may be made at once
     int64_t since_ms = -1;  // when they were counted; -1: never
     int streams = 0;
+    int logs = 0;
     int plans = 0;
   };
   // One more of what `counted` counts.

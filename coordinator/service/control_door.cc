@@ -209,7 +209,7 @@ grpc::ServerWriteReactor<v1::LogsReply>* JobsDoor::Logs(Context* context,
                                                         const v1::LogsRequest* request) {
   const absl::StatusOr<Caller> caller = Admit(context, Role::kViewer, "Logs");
   if (!caller.ok()) return new Refusal<v1::LogsReply>(caller.status());
-  absl::StatusOr<CallLimits::Held> held = limits_.TakeStream(CallerText(*caller));
+  absl::StatusOr<CallLimits::Held> held = limits_.TakeLogs(CallerText(*caller));
   if (!held.ok()) return new Refusal<v1::LogsReply>(held.status());
   const auto ask = [this](const v1::GetRequest& job, const Reply<v1::Job>& answer) {
     fleet_.Get(job, answer);

@@ -1,13 +1,19 @@
 #include "coordinator/service/fleet_driver.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "coordinator/caught.h"
 #include "coordinator/service/control_messages.h"
 #include "plan/errors.h"
+#include "process/folder_entry.h"
 #include "process/keyed_hash.h"
 #include "process/log.h"
 
@@ -23,12 +29,43 @@ std::string NewFleetId() {
   return absl::StrCat(absl::Hex(id, absl::kZeroPad8));
 }
 
-absl::Status MakeFolder(const std::string& folder) {
+// Journals hold what jobs were submitted with, and their names are weftd's alone: the folder is
+// 0700 whatever the umask, and one that is there already becomes so.
+absl::Status MakePrivate(const std::string& folder) {
+  const auto cannot = [&](const char* what, int error) {
+    return absl::UnavailableError(
+        absl::StrCat("state folder ", folder, ": cannot be ", what, ": ", std::strerror(error)));
+  };
+  const std::string parent = std::filesystem::path(folder).parent_path();
+  int error = parent.empty() ? 0 : MakeFolder(parent);
+  if (error == 0 && mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) error = errno;
+  if (error != 0) return cannot("made", error);
+  struct stat found = {};
+  if (stat(folder.c_str(), &found) != 0) return cannot("looked at", errno);
+  if (found.st_uid != geteuid()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "state folder ", folder, ": belongs to user ", found.st_uid, ", and weftd runs as user ",
+        geteuid(), "; name a folder of that user by --state"));
+  }
+  if ((found.st_mode & 0777) == 0700) return absl::OkStatus();
+  if (chmod(folder.c_str(), 0700) != 0) return cannot("kept from other users", errno);
+  LogWarning(absl::StrCat("state folder ", folder, ": had mode ",
+                          absl::StrFormat("%o", found.st_mode & 0777), ", and has 0700 now"));
+  return absl::OkStatus();
+}
+
+// A placed job has its journal in `jobs`: where that stands without fleet.db, the queue is lost.
+absl::Status CheckIsWhole(const std::string& state_folder) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("state folder ", folder, ": cannot be made: ", error.message()));
+  const std::string fleet = state_folder + "/fleet.db";
+  const std::filesystem::directory_iterator journals(state_folder + "/jobs", error);
+  if (std::filesystem::exists(fleet, error) || journals == std::filesystem::directory_iterator()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      fleet, ": is missing, though ", state_folder,
+      "/jobs has journals of its jobs: the queue and the fleet were in it; put it back, or move ",
+      state_folder, "/jobs away to begin with an empty queue"));
 }
 
 }  // namespace
@@ -57,8 +94,10 @@ void FleetDriver::Close() {
 
 // Hosts that were there may be under way with the leases that an earlier weftd has granted.
 absl::Status FleetDriver::Open() {
-  RETURN_IF_ERROR(MakeFolder(options_.state_folder + "/jobs"));
+  RETURN_IF_ERROR(MakePrivate(options_.state_folder));
+  RETURN_IF_ERROR(CheckIsWhole(options_.state_folder));
   ASSIGN_OR_RETURN(journal_, FleetJournal::Open(options_.state_folder + "/fleet.db"));
+  RETURN_IF_ERROR(MakePrivate(options_.state_folder + "/jobs"));
   const auto restore = [this](const proto::FleetSnapshot& snapshot, int64_t revision) {
     return book_.Restore(snapshot, revision);
   };

@@ -1,13 +1,17 @@
 // The fleet driver's part that has to do with placed jobs: each has a Driver of its own.
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
+#include "coordinator/service/submitter_folders.h"
 #include "plan/errors.h"
 #include "plan/spec/checkpoint_folder.h"
+#include "process/folder_entry.h"
 #include "process/log.h"
 #include "proto/job_text.h"
 
@@ -41,6 +45,15 @@ absl::Status OfFolder(const absl::Status& why) {
       "; it has to be on a file system that weftd and all hosts mount at the same path"));
 }
 
+absl::Status MakeBelow(const std::string& run_folder, const std::string& path) {
+  const OpenedEntry made = MakeEntryFolder(EntryOf(path, run_folder));
+  if (made.ok()) close(made.descriptor);
+  if (made.ok()) return absl::OkStatus();
+  const std::string why = absl::StrCat(path, ": cannot be made: ", made.why);
+  if (made.error == ELOOP) return absl::PermissionDeniedError(why);
+  return OfFolder(absl::InvalidArgumentError(why));
+}
+
 // A `weft run`, or another weftd, may be in these folders. Hosts expect them to be there: a
 // submitter may have come over the network.
 absl::StatusOr<std::vector<RunLock>> TakeFolders(int64_t job,
@@ -48,18 +61,18 @@ absl::StatusOr<std::vector<RunLock>> TakeFolders(int64_t job,
   ASSIGN_OR_RETURN(const JobSpec spec, ParseJobText(request.job()));
   absl::StatusOr<RunLock> folder = RunLock::Take(request.run_folder());
   RETURN_IF_ERROR(OfFolder(folder.status()));
-  absl::StatusOr<RunLock> checkpoints =
-      RunLock::TakeCheckpoints(CheckpointFolder(spec.checkpoint, request.run_folder()));
+  const std::string saved = CheckpointFolder(spec.checkpoint, request.run_folder());
+  if (absl::StartsWith(saved, request.run_folder() + "/")) {
+    RETURN_IF_ERROR(MakeBelow(request.run_folder(), saved));
+  }
+  absl::StatusOr<RunLock> checkpoints = RunLock::TakeCheckpoints(saved);
   RETURN_IF_ERROR(OfFolder(checkpoints.status()));
   std::vector<RunLock> locks;
   locks.push_back(*std::move(folder));
   locks.push_back(*std::move(checkpoints));
   for (const RunLock& each : locks) RETURN_IF_ERROR(each.WriteHolder(getpid(), JobName(job)));
-  std::error_code error;
-  std::filesystem::create_directories(request.run_folder() + "/logs", error);
-  if (!error) return locks;
-  return OfFolder(absl::InvalidArgumentError(
-      absl::StrCat(request.run_folder(), "/logs: cannot be made: ", error.message())));
+  RETURN_IF_ERROR(MakeBelow(request.run_folder(), request.run_folder() + "/logs"));
+  return locks;
 }
 
 // A journal that cannot be replayed says what a job did, and may be all that is left of it: it is
@@ -155,8 +168,7 @@ void FleetDriver::TellEnds(bool now_alone) {
 
 absl::StatusOr<std::unique_ptr<Driver>> FleetDriver::StartDriver(int64_t job, int64_t allocation) {
   const std::string path = JournalOf(job, allocation);
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  MakeFolder(std::filesystem::path(path).parent_path());  // the journal says what is wrong there
   ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(path));
   if (!journal->moved_aside().empty()) {
     LogWarning(absl::StrCat(JobName(job), ": its journal of another version is now ",
@@ -244,6 +256,7 @@ void FleetDriver::WriteFiles(int64_t job, const Runner& runner,
                  .allocation = allocation,
                  .request = request,
                  .version = options_.version,
+                 .reader = OtherUser(book_.fleet().jobs.at(job).request.owner_uid),
                  .driver = runner.driver,
                  .warn =
                      [this, post, job, allocation](const std::string& what) {

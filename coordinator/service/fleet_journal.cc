@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kFormatVersion = 1;
 constexpr char kCure[] =
-    "move it away and start weftd again: jobs have to be submitted again, and go on from the "
-    "newest checkpoint that verifies";
+    "move it, and the folder jobs beside it, away and start weftd again: jobs have to be submitted "
+    "again, and go on from the newest checkpoint that verifies";
 
 // Jobs are never lost to another format. There is no older one yet: who makes version 2 says here
 // how a record of version 1 becomes one of it.

@@ -8,6 +8,7 @@
 #include "coordinator/service/answer_book.h"
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
+#include "coordinator/service/submitter_folders.h"
 #include "plan/errors.h"
 #include "process/log.h"
 
@@ -182,7 +183,11 @@ absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
 void FleetDriver::Submit(const Caller& caller, v1::SubmitRequest request,
                          const Reply<v1::SubmitReply>& reply) {
   // A job's text is long: it is read here, on the caller's thread, and keeps nobody waiting.
-  const absl::StatusOr<FleetRequest> read = RequestOf(request, caller.name, caller.uid);
+  absl::StatusOr<FleetRequest> read = RequestOf(request, caller.name, caller.uid);
+  if (read.ok()) {
+    const absl::Status made = MakeFoldersFor(caller, request.submission());
+    if (!made.ok()) read = made;
+  }
   Mutate<v1::SubmitReply, v1::SubmitRequest>(
       "Submit", std::move(request), reply,
       [this, read](const v1::SubmitRequest& asked) { return OnSubmit(asked, read); });

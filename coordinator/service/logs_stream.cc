@@ -1,7 +1,6 @@
 #include "coordinator/service/logs_stream.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -15,13 +14,7 @@
 namespace weft {
 namespace {
 
-constexpr int kMaxStreams = 64;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-
-std::atomic<int>& OpenStreams() {
-  static std::atomic<int> streams = 0;
-  return streams;
-}
 
 // Files appear one by one as ranks start.
 void AddNew(std::vector<LogFile> found, std::vector<LogFile>& files) {
@@ -36,7 +29,6 @@ void AddNew(std::vector<LogFile> found, std::vector<LogFile>& files) {
 
 LogsStream::LogsStream(AskForJob ask, CallLimits::Held held, v1::LogsRequest request)
     : ask_(std::move(ask)), held_(std::move(held)), request_(std::move(request)) {
-  ++OpenStreams();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -60,7 +52,6 @@ void LogsStream::OnDone() {
   } else {
     thread_.join();
   }
-  --OpenStreams();
   delete this;  // gRPC's callback API: a reactor owns itself
 }
 
@@ -71,10 +62,6 @@ void LogsStream::Run() {
 }
 
 absl::Status LogsStream::Tell() {
-  if (OpenStreams() > kMaxStreams) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", kMaxStreams, " readers of logs already; close one"));
-  }
   if (request_.tail_lines() < 0 || request_.generation() < 0) {
     return absl::InvalidArgumentError("tail_lines and generation: have to be 0 or more");
   }

@@ -23,7 +23,7 @@ class LogsStream final : public grpc::ServerWriteReactor<v1::LogsReply> {
  public:
   // Asks how the job stands; answered from any thread.
   using AskForJob = std::function<void(const v1::GetRequest&, const Reply<v1::Job>&)>;
-  // ResourceExhausted to the caller where too many of them are open.
+  // `held`: what the caller may have so many of.
   LogsStream(AskForJob ask, CallLimits::Held held, v1::LogsRequest request);
 
   void OnWriteDone(bool ok) override;

@@ -354,7 +354,9 @@ grpc::ServerWriteReactor<v1::LogsReply>* RunDoor::Logs(Context*, const v1::LogsR
   const auto ask = [this](const v1::GetRequest& job, const Reply<v1::Job>& answer) {
     AskForJob(job.job_id(), answer);
   };
-  return new LogsStream(ask, CallLimits::Held(), *request);
+  absl::StatusOr<CallLimits::Held> held = limits_.TakeLogs(owner_);
+  if (!held.ok()) return new Refusal<v1::LogsReply>(held.status());
+  return new LogsStream(ask, *std::move(held), *request);
 }
 
 RunDoor::Unary* RunDoor::Hosts(Context* context, const v1::HostsRequest*, v1::HostsReply* reply) {

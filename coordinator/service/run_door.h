@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "coordinator/driver.h"
 #include "coordinator/service/answer_book.h"
+#include "coordinator/service/call_limits.h"
 #include "proto/weft/v1/control.grpc.pb.h"
 
 namespace weft {
@@ -66,6 +67,7 @@ class RunDoor final : public v1::Control::CallbackService {
   const int64_t owner_uid_;
   const std::string owner_;
   AnswerBook answers_;
+  CallLimits limits_{CallLimitOptions{}};  // of this user's own readers
 };
 
 }  // namespace weft

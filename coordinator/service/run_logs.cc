@@ -1,6 +1,5 @@
 #include "coordinator/service/run_logs.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
@@ -21,8 +21,8 @@ constexpr size_t kPieceBytes = 64 << 10;
 class OpenLog {
  public:
   explicit OpenLog(const std::string& path)
-      : descriptor_(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)) {
-    if (descriptor_ >= 0 && (fstat(descriptor_, &facts_) != 0 || !S_ISREG(facts_.st_mode))) {
+      : descriptor_(OpenEntry(LogEntryOf(path), EntryUse::kShow).descriptor) {
+    if (descriptor_ >= 0 && fstat(descriptor_, &facts_) != 0) {
       close(descriptor_);
       descriptor_ = -1;
     }

@@ -1,6 +1,6 @@
 // The logs of a run, as they lie in its folder: logs/generation-<g>/rank-<r>.log and what else is
 // in logs/. Files are read as they are; a symbolic link is not followed, and what is no regular
-// file is not read.
+// file is not read (EntryUse::kShow).
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -103,7 +103,7 @@ void RunWriter::Begin(Run run) {
     const Run& begun = writing->run;
     const std::string folder = begun.request.run_folder();
     const int64_t after = NewestRevision(begun);
-    writing->files = std::make_unique<RunFiles>(folder, begun.warn);
+    writing->files = std::make_unique<RunFiles>(folder, begun.warn, begun.reader);
     writing_.insert(writing);
     Watch(writing, after);
     writing->run.driver.reset();

@@ -2,9 +2,12 @@
 // for its own, on a thread of its own: a disk that hangs keeps neither a job nor the fleet from
 // going on. It watches each job's Driver from where the folder's events.jsonl ends. Thread-safe.
 #pragma once
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -23,6 +26,7 @@ class RunWriter final {
     int64_t allocation = 0;
     proto::SubmitJobRequest request;  // as the Driver was told
     std::string version;              // of this build
+    std::optional<uid_t> reader;      // the submitter, where that is another user of this host
     std::shared_ptr<Driver> driver;
     std::function<void(const std::string& what)> warn;  // what cannot be written
     // The Driver has told all, and it is written as far as it can be. FailedPrecondition: the job

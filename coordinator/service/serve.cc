@@ -4,9 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <map>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "coordinator/service/fleet_service.h"
 #include "coordinator/service/run_service.h"
 #include "plan/errors.h"
+#include "process/folder_entry.h"
 #include "process/log.h"
 #include "process/rpc.h"
 #include "process/signals.h"
@@ -35,10 +37,20 @@ namespace {
 // Whole or not at all: somebody waits for the file.
 absl::Status WritePort(const std::string& path, int port) {
   if (path.empty()) return absl::OkStatus();
-  const std::string temporary = path + ".new";
-  std::ofstream(temporary) << port << "\n" << std::flush;
-  if (std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, absl::StrCat("port file ", path, ": cannot be written"));
+  const EntryPath temporary = EntryOf(path + ".new");
+  RemoveEntry(temporary);
+  const OpenedEntry file = OpenEntry(temporary, EntryUse::kCreate);
+  std::string why = file.why;
+  if (file.ok()) {
+    const std::string text = absl::StrCat(port, "\n");
+    const bool written =
+        write(file.descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+        std::rename(temporary.text().c_str(), path.c_str()) == 0;
+    if (!written) why = std::strerror(errno);
+    close(file.descriptor);
+  }
+  if (why.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("port file ", path, ": cannot be written: ", why));
 }
 
 std::optional<TlsDoorOptions> NetworkOf(const ServeOptions& options) {
@@ -107,8 +119,8 @@ absl::Status ServeFleet(const ServeOptions& options, End& end) {
       .socket = options.socket, .version = Version(), .network = NetworkOf(options)};
   service_options.limits.calls_per_s = options.calls_per_s;
   ASSIGN_OR_RETURN(service_options.roles, RolesOf(options));
-  std::error_code error;  // the listener says what is wrong with it
-  std::filesystem::create_directories(std::filesystem::path(options.socket).parent_path(), error);
+  // The listener says what is wrong with it.
+  MakeFolder(std::filesystem::path(options.socket).parent_path());
   ASSIGN_OR_RETURN(const std::unique_ptr<FleetService> service,
                    FleetService::Start(std::move(service_options), *fleet));
   LogInfo(absl::StrCat("weftd ", Version(), " serves jobs on ", options.socket, ", process ",

@@ -1,5 +1,7 @@
 #include "launcher/agent/rank_group.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "launcher/machine/machine.h"
 #include "launcher/machine/mpi_daemon.h"
 #include "plan/errors.h"
+#include "process/folder_entry.h"
 #include "process/log.h"
 
 namespace weft {
@@ -80,11 +83,10 @@ std::string RankGroup::StarterLog() const {
 }
 
 absl::Status RankGroup::Start() {
-  std::error_code error;
-  std::filesystem::create_directories(logs_, error);
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot make ", logs_, ": ", error.message()));
-  }
+  const OpenedEntry logs = MakeEntryFolder(LogEntryOf(logs_));
+  if (!logs.ok())
+    return absl::UnavailableError(absl::StrCat("cannot make ", logs_, ": ", logs.why));
+  close(logs.descriptor);
   RETURN_IF_ERROR(
       MakePrivateFolder(std::filesystem::path(options_.temporary_folder).parent_path().string()));
   RETURN_IF_ERROR(MakePrivateFolder(options_.temporary_folder));

@@ -16,6 +16,7 @@
 #include "launcher/agent/rank_watch.h"
 #include "launcher/machine/descriptor.h"
 #include "process/clock.h"
+#include "process/folder_entry.h"
 
 extern char** environ;
 
@@ -159,7 +160,7 @@ std::vector<proto::StacksTaken> StackTaker::Taken() {
 }
 
 bool WritePrivately(const std::string& path, const std::string& text) {
-  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const Descriptor file(OpenEntry(LogEntryOf(path), EntryUse::kRewrite, 0600).descriptor);
   if (!file.valid()) return false;
   size_t written = 0;
   while (written < text.size()) {

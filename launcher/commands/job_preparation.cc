@@ -27,6 +27,16 @@ absl::StatusOr<RunLock> TakeFolder(const JobSpec& job, const RunPaths& paths, bo
   return RunLock::Take(paths.folder);
 }
 
+void PrintUnread(const LinesLeftOut& unread, std::ostream& out) {
+  if (unread.count > 0) out << "damaged: " << unread.Text() << "\n";
+}
+
+void PrintFindings(const Continuation& going_on, std::ostream& out) {
+  for (const std::string& note : going_on.notes) out << "changed: " << note << "\n";
+  for (const std::string& each : going_on.damaged) out << "damaged: " << each << "\n";
+  for (const std::string& each : going_on.passed_over) out << "left alone: " << each << "\n";
+}
+
 }  // namespace
 
 absl::StatusOr<PreparedJob> PrepareJob(
@@ -68,6 +78,21 @@ absl::StatusOr<PreparedJob> PrepareJob(
   return prepared;
 }
 
+absl::StatusOr<Continuation> LookAtRun(const PreparedJob& prepared,
+                                       const std::vector<std::string>& accept, std::ostream& out) {
+  for (const std::string& note : prepared.file.notes) out << "note: " << note << "\n";
+  RETURN_IF_ERROR(CheckIsSeen(prepared.paths));
+  ASSIGN_OR_RETURN(const std::optional<PreviousRun> previous, ReadPrevious(prepared.paths));
+  LinesLeftOut unread;
+  const std::optional<int64_t> saved_step = LastSavedStep(prepared.paths, &unread);
+  ASSIGN_OR_RETURN(const Continuation going_on,
+                   Continue(Resolve(prepared.file.job, prepared.plan.layout), prepared.data,
+                            previous, saved_step, accept));
+  PrintUnread(unread, out);
+  PrintFindings(going_on, out);
+  return going_on;
+}
+
 absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
                                   const std::vector<std::string>& accept, std::ostream& out) {
   const JobSpec& job = prepared.file.job;
@@ -81,10 +106,8 @@ absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
                    Continue(resolved, prepared.data, previous, saved_step, accept));
   // The lock is not taken before: what is another's is not even locked.
   ASSIGN_OR_RETURN(RunLock checkpoints, RunLock::TakeCheckpoints(CheckpointFolder(job)));
-  for (const std::string& note : going_on.notes) out << "changed: " << note << "\n";
-  if (unread.count > 0) out << "damaged: " << unread.Text() << "\n";
-  for (const std::string& each : going_on.damaged) out << "damaged: " << each << "\n";
-  for (const std::string& each : going_on.passed_over) out << "left alone: " << each << "\n";
+  PrintUnread(unread, out);
+  PrintFindings(going_on, out);
   return OpenedRun{std::move(lock), std::move(checkpoints), std::move(resolved),
                    std::move(going_on)};
 }

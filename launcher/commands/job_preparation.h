@@ -43,6 +43,11 @@ struct OpenedRun {
 absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
                                   const std::vector<std::string>& accept, std::ostream& out);
 
+// Finds the same without taking or writing anything, in folders that a weftd of another user makes
+// and holds. PermissionDenied: what is there cannot be seen.
+absl::StatusOr<Continuation> LookAtRun(const PreparedJob& prepared,
+                                       const std::vector<std::string>& accept, std::ostream& out);
+
 // Writes resolved.yaml, as weft run leaves it in the run folder: weft eval and the next submission
 // read it. What keeps it from that is said as a warning.
 void WriteResolved(const PreparedJob& prepared, const OpenedRun& run);

@@ -424,8 +424,7 @@ int Run(RunArguments arguments, RunsEnd* end) {
   }
   SayWhatBegins(arguments, *prepared, going_on);
   if (arguments.detach) {
-    std::error_code error;
-    std::filesystem::create_directories(prepared->paths.logs(), error);
+    MakeLogsFolder(prepared->paths);
     const absl::StatusOr<pid_t> daemon = Detach(prepared->paths.logs() + "/run.log");
     if (!daemon.ok()) return Fail(daemon.status());
     if (*daemon > 0) {

@@ -1,5 +1,6 @@
 #include "launcher/commands/service_options.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "launcher/commands/commands.h"
 #include "launcher/run/terminal.h"
 #include "launcher/service/job_view.h"
@@ -51,14 +53,34 @@ bool NamesAWeftd(const ServiceWords& words) {
   return !words.coordinator.empty() || std::getenv(kServiceVariable) != nullptr;
 }
 
-absl::StatusOr<std::unique_ptr<ControlClient>> OpenService(const ServiceWords& words) {
+namespace {
+
+absl::StatusOr<ServiceAddress> AddressOf(const ServiceWords& words) {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value != nullptr ? value : "");
   };
   const auto exists = [](const std::string& path) { return access(path.c_str(), F_OK) == 0; };
-  ASSIGN_OR_RETURN(const ServiceAddress address, FindService(words, variable, exists));
+  return FindService(words, variable, exists);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ControlClient>> OpenService(const ServiceWords& words) {
+  ASSIGN_OR_RETURN(const ServiceAddress address, AddressOf(words));
   return ControlClient::Open(address);
+}
+
+std::optional<uid_t> OtherUserOfService(const ServiceWords& words) {
+  const absl::StatusOr<ServiceAddress> address = AddressOf(words);
+  if (!address.ok()) return std::nullopt;
+  absl::string_view path = address->target;
+  struct stat socket = {};
+  if (!absl::ConsumePrefix(&path, "unix:") || stat(std::string(path).c_str(), &socket) != 0 ||
+      socket.st_uid == geteuid()) {
+    return std::nullopt;
+  }
+  return socket.st_uid;
 }
 
 absl::StatusOr<std::vector<v1::Job>> ListJobs(ControlClient& client, v1::ListRequest request,

@@ -1,9 +1,12 @@
 // The verbs that speak to a weftd that serves jobs have this in common: where it is, what becomes
 // of an answer.
 #pragma once
+#include <sys/types.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +31,9 @@ CLI::Option* AddNamedJobArgument(CLI::App& verb, std::string* job);
 bool NamesAWeftd(const ServiceWords& words);
 
 absl::StatusOr<std::unique_ptr<ControlClient>> OpenService(const ServiceWords& words);
+// Returns the user who runs the weftd of that socket, where that is not this one. Nothing over the
+// network.
+std::optional<uid_t> OtherUserOfService(const ServiceWords& words);
 
 // The jobs that `keep` takes, newest first, at most `most` of them, from as many pages as it takes.
 absl::StatusOr<std::vector<v1::Job>> ListJobs(ControlClient& client, v1::ListRequest request,

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -158,6 +159,32 @@ int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
   return SubmitToSlurm(submission, prepared, after_step);
 }
 
+// weftd takes the folders as soon as it places the job, and writes the resolved.yaml of each
+// generation.
+absl::StatusOr<Continuation> OpenOwnRun(const SubmitArguments& arguments,
+                                        const PreparedJob& prepared, std::ostream& out) {
+  ASSIGN_OR_RETURN(const OpenedRun run,
+                   OpenRun(prepared, arguments.options.fresh, arguments.accept, out));
+  std::string note;
+  RETURN_IF_ERROR(CheckRoom(prepared.file.job, run.going_on.run,
+                            CheckpointBytes(QuestionOf(prepared.file.job)), &note));
+  if (!note.empty()) std::cerr << "note: " << note << "\n";
+  WriteResolved(prepared, run);
+  return run.going_on;
+}
+
+// A weftd of another user makes the folders, as its own: this user may only read them.
+absl::StatusOr<Continuation> LookAtOthersRun(const SubmitArguments& arguments,
+                                             const PreparedJob& prepared, std::ostream& out) {
+  if (arguments.options.fresh) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--fresh: ", prepared.paths.folder,
+                     " is made by the user as whom weftd runs, and cannot be moved aside by "
+                     "another; name another one by --run-folder"));
+  }
+  return LookAtRun(prepared, arguments.accept, out);
+}
+
 int Submit(SubmitArguments arguments) {
   if (!arguments.run_folder.empty()) {
     const absl::Status set = SetRunFolder(arguments.run_folder, &arguments.options.sets);
@@ -182,23 +209,15 @@ int Submit(SubmitArguments arguments) {
     const absl::Status free = CheckNobodyIsThere(**client, prepared->paths.folder);
     if (!free.ok()) return FailCall(free);
   }
-  absl::StatusOr<OpenedRun> run = OpenRun(*prepared, arguments.options.fresh, arguments.accept,
-                                          arguments.json ? std::cerr : std::cout);
-  if (!run.ok()) return Fail(run.status());
-  std::string note;
-  const absl::Status room = CheckRoom(prepared->file.job, run->going_on.run,
-                                      CheckpointBytes(QuestionOf(prepared->file.job)), &note);
-  if (!room.ok()) return Fail(room);
-  if (!note.empty()) std::cerr << "note: " << note << "\n";
-  WriteResolved(*prepared, *run);  // weftd writes that of each generation
-  {                                // weftd takes them as soon as it places the job
-    const RunLock folder = std::move(run->lock);
-    const RunLock checkpoints = std::move(run->checkpoints);
-  }
+  std::ostream& out = arguments.json ? std::cerr : std::cout;
+  const std::optional<uid_t> other = OtherUserOfService(arguments.words);
+  const absl::StatusOr<Continuation> going_on =
+      other ? LookAtOthersRun(arguments, *prepared, out) : OpenOwnRun(arguments, *prepared, out);
+  if (!going_on.ok()) return Fail(going_on.status());
   const absl::StatusOr<v1::SubmitReply> reply =
-      (*client)->Submit(RequestOf(arguments, *prepared, run->going_on));
+      (*client)->Submit(RequestOf(arguments, *prepared, *going_on));
   if (!reply.ok()) return FailCall(reply.status());
-  const int64_t after_step = run->going_on.after_step;
+  const int64_t after_step = going_on->after_step;
   return PrintAnswer(arguments.json, *reply,
                      absl::StrCat(reply->job_id(), ": ", LayoutText(prepared->plan.layout), ", ",
                                   BytesText(prepared->plan.peak_bytes()), " a worker\n",

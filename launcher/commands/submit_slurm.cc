@@ -112,8 +112,7 @@ int SubmitToSlurm(const SlurmSubmission& submission, const PreparedJob& prepared
                   int64_t after_step) {
   const JobSpec& job = prepared.file.job;
   // sbatch's own log goes there, before weft runs.
-  std::error_code error;
-  std::filesystem::create_directories(prepared.paths.logs(), error);
+  MakeLogsFolder(prepared.paths);
   const absl::StatusOr<std::string> id = CallSbatch(ScriptOf(submission, prepared), job.scheduler);
   if (!id.ok()) return Fail(id.status());
   const absl::Status written =

@@ -12,12 +12,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "process/folder_entry.h"
 #include "process/signals.h"
 
 namespace weft {
 namespace {
 
 constexpr int kPollMs = 10;
+constexpr char kNowhere[] = "/dev/null";
 
 // NAME=value strings of our environment with `added` on top.
 std::vector<std::string> Environment(const std::map<std::string, std::string>& added) {
@@ -54,14 +56,16 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   if (program.empty() || access(program.c_str(), X_OK) != 0) {
     return absl::NotFoundError(absl::StrCat("cannot execute ", options.argv[0], ": not found"));
   }
-  const int output = open(options.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (output < 0 || input < 0) {
-    const int reason = errno;
-    if (output >= 0) close(output);
-    return absl::UnknownError(
-        absl::StrCat("cannot open ", options.output, ": ", std::strerror(reason)));
+  const int input = open(kNowhere, O_RDWR | O_CLOEXEC);
+  OpenedEntry opened{.descriptor = input, .error = errno, .why = std::strerror(errno)};
+  if (opened.ok() && options.output != kNowhere) {
+    opened = OpenEntry(LogEntryOf(options.output), EntryUse::kAppend);
   }
+  if (!opened.ok()) {
+    if (input >= 0) close(input);
+    return absl::UnknownError(absl::StrCat("cannot open ", options.output, ": ", opened.why));
+  }
+  const int output = opened.descriptor;
   std::vector<std::string> argv = options.argv;
   std::vector<std::string> env = Environment(options.env);
   const std::vector<char*> argv_pointers = Pointers(&argv);
@@ -81,7 +85,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
     _exit(127);
   }
   const int reason = errno;
-  close(output);
+  if (output != input) close(output);
   close(input);
   if (pid < 0) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot fork: ", std::strerror(reason)));

@@ -22,7 +22,7 @@ std::string FindInPath(const std::string& name);
 struct ChildOptions {
   std::vector<std::string> argv;           // argv[0]: found in PATH unless it holds a slash
   std::map<std::string, std::string> env;  // added to ours
-  // File that takes stdout and stderr, appended; stdin is empty.
+  // File that takes stdout and stderr, appended (LogEntryOf); stdin is empty.
   std::string output = "/dev/null";
   // Instead, if not -1: descriptors of ours that become the child's stdin, stdout and stderr.
   int stdin_fd = -1;

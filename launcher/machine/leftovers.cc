@@ -26,6 +26,8 @@ namespace weft {
 namespace {
 
 constexpr char kTlsEnding[] = "-tls";
+constexpr char kNumberMark[] = "+";  // "weft-0123456789abcdef@node7+1-tmp"
+constexpr int kMostNames = 256;
 
 constexpr int kSweepPollMs = 10;
 constexpr const char* kBases[] = {"/dev/shm", "/tmp"};
@@ -59,8 +61,24 @@ std::string HostInName(const std::string& host) {
   return fits ? host : absl::StrCat(absl::Hex(std::hash<std::string>{}(host), absl::kZeroPad16));
 }
 
-std::string FolderName(const std::string& run_id, const std::string& host) {
-  return absl::StrCat("weft-", run_id, host.empty() ? "" : "@", HostInName(host), "-tmp");
+// Names under /tmp and /dev/shm are anybody's: where another user has taken one, the next is used.
+// All who look for a folder find it so, since the one that is this user's goes first, also once
+// the names before it are free again.
+std::string FreeName(const std::string& begin, const std::string& end) {
+  std::string free;
+  for (int n = 0; n < kMostNames; ++n) {
+    std::string name = absl::StrCat(begin, n == 0 ? "" : absl::StrCat(kNumberMark, n), end);
+    struct stat status = {};
+    const bool is_there = lstat(name.c_str(), &status) == 0;
+    if (is_there && S_ISDIR(status.st_mode) && status.st_uid == geteuid()) return name;
+    if (!is_there && free.empty()) free = std::move(name);
+  }
+  return free.empty() ? absl::StrCat(begin, end) : free;
+}
+
+std::string FolderOf(absl::string_view folder, const std::string& run_id, const std::string& host) {
+  return FreeName(absl::StrCat(folder, "/weft-", run_id, host.empty() ? "" : "@", HostInName(host)),
+                  "-tmp");
 }
 
 // Whether there is room changes, this does not.
@@ -72,7 +90,7 @@ const char* MemoryBase() {
 absl::string_view RunOfFolder(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "weft-")) return "";
   if (!absl::ConsumeSuffix(&name, "-tmp") && !absl::ConsumeSuffix(&name, kTlsEnding)) return "";
-  return name.substr(0, name.find('@'));
+  return name.substr(0, name.find_first_of("@+"));
 }
 
 // An agent that ssh has started does not carry its run's id where others can read it. The file is
@@ -159,11 +177,11 @@ std::string TemporaryFolder(const std::string& run_id, int world_size, const std
   const bool room = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &space) == 0 &&
                     static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize) >
                         kSharedBytesPerRank * world_size;
-  return absl::StrCat(room ? "/dev/shm" : "/tmp", "/", FolderName(run_id, host));
+  return FolderOf(room ? "/dev/shm" : "/tmp", run_id, host);
 }
 
 std::string TlsFolder(const std::string& run_id) {
-  return absl::StrCat(MemoryBase(), "/weft-", run_id, kTlsEnding);
+  return FreeName(absl::StrCat(MemoryBase(), "/weft-", run_id), kTlsEnding);
 }
 
 void RemoveTlsFolder(const std::string& run_id) {
@@ -172,8 +190,9 @@ void RemoveTlsFolder(const std::string& run_id) {
 }
 
 std::string StandingFolder(const std::string& host) {
-  return absl::StrCat(MemoryBase(), "/weft-standing-", getuid(), host.empty() ? "" : "@",
-                      HostInName(host));
+  return FreeName(absl::StrCat(MemoryBase(), "/weft-standing-", getuid(), host.empty() ? "" : "@",
+                               HostInName(host)),
+                  "");
 }
 
 std::vector<std::string> TemporaryFoldersLeft() {
@@ -196,13 +215,13 @@ std::vector<std::string> TemporaryFoldersLeft() {
 std::vector<std::string> TemporaryFolders(const std::string& run_id, const std::string& host) {
   std::vector<std::string> folders;
   for (const char* base : kBases) {
-    folders.push_back(absl::StrCat(base, "/", FolderName(run_id, host)));
+    folders.push_back(FolderOf(base, run_id, host));
   }
   return folders;
 }
 
 std::string SeatFolder(const std::string& run_id, const std::string& host) {
-  return absl::StrCat(MemoryBase(), "/", FolderName(run_id, host));
+  return FolderOf(MemoryBase(), run_id, host);
 }
 
 void RemoveTemporaryFolders(const std::string& run_id, const std::string& host) {

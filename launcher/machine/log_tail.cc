@@ -1,23 +1,26 @@
 #include "launcher/machine/log_tail.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 
 std::string ReadTail(const std::string& path, int64_t bytes) {
-  std::ifstream stream(path, std::ios::binary | std::ios::ate);
-  if (!stream) return "";
-  const int64_t size = stream.tellg();
-  stream.seekg(std::max<int64_t>(0, size - bytes));
-  std::stringstream text;
-  text << stream.rdbuf();
-  return text.str();
+  const OpenedEntry file = OpenEntry(LogEntryOf(path), EntryUse::kRead);
+  if (!file.ok()) return "";
+  const int64_t size = lseek(file.descriptor, 0, SEEK_END);
+  const int64_t begin = std::max<int64_t>(0, size - bytes);
+  std::string text(static_cast<size_t>(std::max<int64_t>(0, size - begin)), '\0');
+  const ssize_t got = pread(file.descriptor, text.data(), text.size(), begin);
+  close(file.descriptor);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
+  return text;
 }
 
 std::string LastLines(absl::string_view text, int lines, size_t bytes) {

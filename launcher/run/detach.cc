@@ -9,11 +9,12 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 
 absl::StatusOr<pid_t> Detach(const std::string& output) {
-  const int out = open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int out = OpenEntry(LogEntryOf(output), EntryUse::kAppend).descriptor;
   const int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
   int pipe_fds[2] = {-1, -1};
   if (out < 0 || in < 0 || pipe2(pipe_fds, O_CLOEXEC) != 0) {

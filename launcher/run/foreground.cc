@@ -24,6 +24,7 @@
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
 #include "launcher/machine/start.h"
+#include "launcher/run/run_folder.h"
 #include "launcher/run/submission.h"
 #include "launcher/service/control_client.h"
 #include "plan/errors.h"
@@ -203,8 +204,7 @@ class Foreground {
 
   absl::Status StartAll() {
     Clean();
-    std::error_code error;
-    std::filesystem::create_directories(options_.paths.logs(), error);
+    MakeLogsFolder(options_.paths);
     ASSIGN_OR_RETURN(door_, agents_.Prepare());
     RETURN_IF_ERROR(StartDaemon());
     RETURN_IF_ERROR(agents_.StartHere());

@@ -1,8 +1,10 @@
 #include "launcher/run/run_folder.h"
 
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,6 +16,7 @@
 #include "data/token_file.h"
 #include "launcher/job_file/job_yaml.h"
 #include "plan/errors.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
@@ -27,7 +30,23 @@ std::string FreeName(const std::string& path) {
   return absl::StrCat(path, ".old");
 }
 
+// Says why this user cannot open `name` of the run folder, where it is there.
+absl::Status CheckIsReadable(const RunPaths& paths, const std::string& name) {
+  const OpenedEntry entry = OpenEntry({paths.folder, name}, EntryUse::kRead);
+  if (entry.ok()) close(entry.descriptor);
+  if (entry.ok() || entry.error == ENOENT || entry.error == ENOTDIR) return absl::OkStatus();
+  struct stat folder = {};
+  const bool is_known = stat(paths.folder.c_str(), &folder) == 0;
+  return absl::PermissionDeniedError(absl::StrCat(
+      paths.folder, "/", name, ": cannot be read by user ", geteuid(), ": ", entry.why,
+      is_known ? absl::StrCat("; the run is user ", folder.st_uid, "'s, who may read it") : ""));
+}
+
 }  // namespace
+
+absl::Status CheckIsSeen(const RunPaths& paths) {
+  return CheckIsReadable(paths, "lock");
+}
 
 absl::StatusOr<RunPaths> FindRun(const std::string& target) {
   std::error_code error;
@@ -40,6 +59,7 @@ absl::StatusOr<RunPaths> FindRun(const std::string& target) {
     ASSIGN_OR_RETURN(const JobFile file, ReadJobFile(target, {.sets = {}, .check_files = false}));
     paths = PathsOf(file.job);
   }
+  RETURN_IF_ERROR(CheckIsSeen(paths));
   if (!std::filesystem::exists(paths.resolved(), error) &&
       !std::filesystem::exists(paths.lock(), error)) {
     return absl::InvalidArgumentError(
@@ -58,6 +78,11 @@ absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb)
   if (job.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(run_folder, " is ", job, "'s, of a weftd that ",
                                                  "serves jobs; use weft ", verb, " ", job));
+}
+
+void MakeLogsFolder(const RunPaths& paths) {
+  const OpenedEntry logs = MakeEntryFolder({paths.folder, "logs"});
+  if (logs.ok()) close(logs.descriptor);
 }
 
 absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder) {
@@ -110,6 +135,7 @@ absl::StatusOr<std::vector<std::string>> Fingerprints(const JobSpec& job) {
 }
 
 absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths) {
+  RETURN_IF_ERROR(CheckIsReadable(paths, "resolved.yaml"));
   std::error_code error;
   if (!std::filesystem::exists(paths.resolved(), error)) return std::nullopt;
   absl::StatusOr<JobFile> file = ReadJobFile(paths.resolved(), {.sets = {}, .check_files = false});

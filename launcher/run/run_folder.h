@@ -17,8 +17,13 @@
 namespace weft {
 
 // The run that a person means: a run folder, or a job file whose run folder is meant.
-// InvalidArgument if there is no run.
+// InvalidArgument if there is no run;
+// PermissionDenied as CheckIsSeen.
 absl::StatusOr<RunPaths> FindRun(const std::string& target);
+
+// PermissionDenied if this user cannot see what is in the run folder, and so whether a run goes on
+// there. OK also where there is none.
+absl::Status CheckIsSeen(const RunPaths& paths);
 
 // "3f9c0a12b4d5e6f7": names the run's processes and temporary files on this machine. A function of
 // the run folder, so that a new launcher finds what a crashed one left.
@@ -32,6 +37,9 @@ inline std::string SocketPath(const std::string& run_folder) {
 // InvalidArgument if a weftd that serves jobs holds the run for one of them: that is looked at and
 // stopped by its id, `weft VERB job-7`, not through its run folder.
 absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb);
+
+// Makes the folder of logs; whoever opens one there says what is wrong with it.
+void MakeLogsFolder(const RunPaths& paths);
 
 // Moves an old run aside to `<folder>.old-<n>`; its checkpoints, if they lie elsewhere, into a
 // folder `old-<n>` beside them. Never deletes, and leaves alone what is not that run's. Returns
@@ -51,6 +59,7 @@ struct PreviousRun {
   JobSpec job;
   RunRecord record;
 };
+// PermissionDenied: resolved.yaml is there and cannot be read. InvalidArgument: it is damaged.
 absl::StatusOr<std::optional<PreviousRun>> ReadPrevious(const RunPaths& paths);
 
 // "; the disk of /runs/a is full (0 B free): make room and run the same command again" if so, else

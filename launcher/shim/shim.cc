@@ -1,6 +1,5 @@
 #include "launcher/shim/shim.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -14,12 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "launcher/shim/agent_call.h"
 #include "launcher/shim/shim_message.h"
+#include "process/folder_entry.h"
 #include "process/rank_place.h"
 #include "process/rank_variables.h"
 
@@ -147,11 +146,12 @@ int RunShim(const ShimOptions& options) {
         "the agent at " + options.agent + " cannot be reached: " + std::strerror(errno),
         kShimFailed);
   }
-  std::error_code error;
-  std::filesystem::create_directories(options.logs, error);
   const std::string path = options.logs + "/rank-" + std::to_string(*rank) + ".log";
-  const int log = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) return ShimFailed(path + " cannot be written: " + std::strerror(errno), kShimFailed);
+  const int logs = MakeEntryFolder(LogEntryOf(options.logs)).descriptor;
+  if (logs >= 0) close(logs);
+  const OpenedEntry opened = OpenEntry(LogEntryOf(path), EntryUse::kAppend);
+  if (!opened.ok()) return ShimFailed(path + " cannot be written: " + opened.why, kShimFailed);
+  const int log = opened.descriptor;
   std::vector<std::string> words = options.argv;
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

@@ -1,6 +1,5 @@
 #include "launcher/standing/agent_child.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "launcher/machine/log_tail.h"
 #include "plan/errors.h"
 #include "process/agent_token.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
@@ -107,12 +107,10 @@ std::optional<ChildEnd> AgentChild::Ended() const {
 std::string WordsFile(const AllocationOrder& order, const std::string& host,
                       const std::string& folder) {
   if (!order.run_folder.empty()) {
-    const std::string logs = order.run_folder + "/logs";
-    std::error_code error;
-    std::filesystem::create_directories(logs, error);
-    std::string path = absl::StrCat(logs, "/", FileNameOf(host));
-    const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    if (file.valid()) return path;
+    const EntryPath words = {order.run_folder, absl::StrCat("logs/", FileNameOf(host))};
+    const Descriptor logs(MakeEntryFolder({order.run_folder, "logs"}).descriptor);
+    const Descriptor file(OpenEntry(words, EntryUse::kAppend).descriptor);
+    if (file.valid()) return words.text();
   }
   return absl::StrCat(folder, "/", order.run_id, ".log");
 }

@@ -39,7 +39,7 @@ using testing::HasSubstr;
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int kCallsPerS = 200;
 constexpr int kStreams = 3;
-constexpr int kConnections = 60;  // of one user, and of one address
+constexpr int kConnections = 60;  // of one user, one certificate, one address without any
 // For what comes at once: it only ends a test that has failed.
 constexpr int64_t kCallMs = 60000;
 
@@ -328,7 +328,7 @@ TEST_F(FleetServiceTest, ClosesConnectionsOfAnAddressThatHasTooManyOpen) {
   const std::shared_ptr<grpc::Channel> before = Dial(ann);
   ASSERT_EQ(Look(before), absl::OkStatus());
   std::vector<int> open;
-  for (int i = 1; i < kConnections; ++i) open.push_back(DialFrom("127.0.0.1", port));
+  for (int i = 0; i < kConnections; ++i) open.push_back(DialFrom("127.0.0.1", port));
   for (int i = 0; i < 2 * kConnections; ++i) {
     const int refused = DialFrom("127.0.0.1", port);
     ASSERT_TRUE(IsClosedWithin(refused, kCallMs)) << "it was let in, the " << i << "th too many";
@@ -345,6 +345,49 @@ TEST_F(FleetServiceTest, ClosesConnectionsOfAnAddressThatHasTooManyOpen) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   EXPECT_EQ(again, absl::OkStatus()) << "closed ones are still counted";
+}
+
+// Hosts behind one address are many, and each has a certificate.
+TEST_F(FleetServiceTest, ConnectionsThatShowedACertificateDoNotCountForTheirAddress) {
+  const std::string ann = Issue(BundleRole::kViewer, "ann");
+  const std::string bob = Issue(BundleRole::kSubmitter, "bob");
+  std::vector<std::shared_ptr<grpc::Channel>> shown;
+  for (int i = 0; i < kConnections; ++i) {
+    for (const std::string& bundle : {ann, bob}) {
+      shown.push_back(Dial(bundle));
+      ASSERT_EQ(Look(shown.back()), absl::OkStatus()) << "the " << shown.size() << "th";
+    }
+  }
+  const int port = service_->network_port();
+  std::vector<int> silent;
+  for (int i = 0; i < kConnections; ++i) {
+    silent.push_back(DialFrom("127.0.0.1", port));
+    EXPECT_FALSE(IsClosedWithin(silent.back(), i == 0 ? 300 : 0)) << "the " << i << "th";
+  }
+  const int one_more = DialFrom("127.0.0.1", port);
+  EXPECT_TRUE(IsClosedWithin(one_more, kCallMs));
+  for (const auto& each : shown) EXPECT_EQ(Look(each), absl::OkStatus());
+  for (const int each : silent) close(each);
+  close(one_more);
+  EXPECT_FALSE(Look(Dial(ann)).ok()) << "one certificate has so many, too";
+  EXPECT_EQ(Look(shown.front()), absl::OkStatus());
+}
+
+TEST_F(FleetServiceTest, AFailedHandshakeIsLoggedOnceWithTheAddressOfThePeer) {
+  testing::internal::CaptureStderr();
+  const int connection = DialFrom("127.0.0.1", service_->network_port());
+  sockaddr_in own = {};
+  socklen_t size = sizeof own;
+  ASSERT_EQ(getsockname(connection, reinterpret_cast<sockaddr*>(&own), &size), 0);
+  const std::string peer = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+  const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
+  EXPECT_GT(send(connection, garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(IsClosedWithin(connection, kCallMs));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // it is looked for each second
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("TLS failed: the connection of " + peer + " has ended before"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  close(connection);
 }
 
 TEST(OpenConnections, CountsEachPeerAndForgetsWhatIsClosed) {

@@ -83,10 +83,7 @@ TEST_F(LineFileTest, OfAnotherUserIsNoLinkAndNoPipeThatHoldsItUp) {
   EXPECT_FALSE(LineFile::Open(folder + "/lines.jsonl").ok());
   EXPECT_TRUE(LineFile::Open(folder + "/others.jsonl").ok());
   ASSERT_EQ(mkfifo((folder + "/pipe.jsonl").c_str(), 0600), 0);
-  const auto pipe = LineFile::Open(folder + "/pipe.jsonl");
-  ASSERT_TRUE(pipe.ok()) << pipe.status();
-  for (int i = 0; i < 20; ++i) (*pipe)->Append(std::string(10000, 'x')).IgnoreError();
-  EXPECT_FALSE((*pipe)->Flush().ok()) << "nobody reads it";
+  EXPECT_FALSE(LineFile::Open(folder + "/pipe.jsonl").ok()) << "nobody reads it";
 }
 
 TEST_F(LineFileTest, ThatIsWholeIsWrittenBesideALinkInItsWay) {

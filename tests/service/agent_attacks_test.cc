@@ -26,8 +26,8 @@ namespace {
 using ::testing::HasSubstr;
 
 // Users of any Debian, with the roles that weftd gives them here.
-constexpr char kSubmitter[] = "daemon", kViewer[] = "bin", kAgent[] = "sys";
-constexpr char kWeftdsOwn[] = "root";
+constexpr char kSubmitterUser[] = "daemon", kViewerUser[] = "bin", kAgentUser[] = "sys";
+constexpr char kWeftdsUser[] = "root";
 
 class AgentAttacks : public ServiceBed {
  protected:
@@ -45,10 +45,11 @@ class AgentAttacks : public ServiceBed {
     if (!std::filesystem::exists(ca())) MakeCertificates();
     std::vector<std::string> words = ServiceBed::WeftdWords();
     for (const std::string& word :
-         {absl::StrCat("--user=", kSubmitter, "=submitter"),
-          absl::StrCat("--user=", kViewer, "=viewer"), absl::StrCat("--user=", kAgent, "=agent"),
-          std::string("--listen=127.0.0.1:0"), "--tls=" + Bundle("server"),
-          "--revoked=" + ca() + "/revoked", "--port-file=" + folder() + "/port"}) {
+         {absl::StrCat("--user=", kSubmitterUser, "=submitter"),
+          absl::StrCat("--user=", kViewerUser, "=viewer"),
+          absl::StrCat("--user=", kAgentUser, "=agent"), std::string("--listen=127.0.0.1:0"),
+          "--tls=" + Bundle("server"), "--revoked=" + ca() + "/revoked",
+          "--port-file=" + folder() + "/port"}) {
       words.push_back(word);
     }
     return words;
@@ -108,13 +109,13 @@ TEST_F(AgentAttacks, NobodyTakesAJobsAgentsPlaceWithoutItsToken) {
   };
   const auto refused = HasSubstr("ABORTED: the agent on ");
   // On the socket.
-  EXPECT_THAT(OnSocket(kSubmitter, attach), HasSubstr("UNIMPLEMENTED"));
-  EXPECT_THAT(OnSocket(kViewer, attach), HasSubstr("UNIMPLEMENTED"));
-  EXPECT_THAT(OnSocket(kAgent, with_guess(attach)), refused);
-  EXPECT_THAT(OnSocket(kWeftdsOwn, attach), refused);
-  EXPECT_THAT(OnSocket(kWeftdsOwn, with_guess(attach)), refused);
-  EXPECT_THAT(OnSocket(kSubmitter, claim("offer", host.host())), HasSubstr("UNIMPLEMENTED"));
-  EXPECT_THAT(OnSocket(kAgent, claim("offer", host.host())), HasSubstr("is offered already"));
+  EXPECT_THAT(OnSocket(kSubmitterUser, attach), HasSubstr("UNIMPLEMENTED"));
+  EXPECT_THAT(OnSocket(kViewerUser, attach), HasSubstr("UNIMPLEMENTED"));
+  EXPECT_THAT(OnSocket(kAgentUser, with_guess(attach)), refused);
+  EXPECT_THAT(OnSocket(kWeftdsUser, attach), refused);
+  EXPECT_THAT(OnSocket(kWeftdsUser, with_guess(attach)), refused);
+  EXPECT_THAT(OnSocket(kSubmitterUser, claim("offer", host.host())), HasSubstr("UNIMPLEMENTED"));
+  EXPECT_THAT(OnSocket(kAgentUser, claim("offer", host.host())), HasSubstr("is offered already"));
   // With certificates of weftd's own authority.
   EXPECT_THAT(OverTls("submitter", attach), HasSubstr("PERMISSION_DENIED"));
   EXPECT_THAT(OverTls("viewer", attach), HasSubstr("PERMISSION_DENIED"));

@@ -40,6 +40,7 @@ void ServiceBed::SetUp() {
   char pattern[] = "/tmp/weft-service-XXXXXX";
   ASSERT_NE(mkdtemp(pattern), nullptr);
   folder_ = pattern;
+  PrepareFolder();
   StartWeftd();
 }
 
@@ -81,7 +82,7 @@ void ServiceBed::StartWeftd() {
 
 void ServiceBed::Connect() {
   const bool answers = Eventually(120, [&] {
-    const auto channel = OpenChannel("unix:" + socket());
+    const auto channel = OpenChannel("unix:" + socket(), {}, Listens::kService);
     if (!channel.ok()) return false;
     control_ = v1::Control::NewStub(*channel);
     grpc::ClientContext context;
@@ -165,6 +166,10 @@ v1::SubmitRequest ServiceBed::Job(const std::string& name, int slots, int64_t st
   submission.set_run_folder(folder_ + "/" + name);
   submission.mutable_run()->set_id("00000000000000" + std::to_string(10 + ++started_));
   return request;
+}
+
+std::string ServiceBed::JobFileText(const std::string& name, int slots, int64_t steps) const {
+  return TinyJob(name, slots, steps, folder_);
 }
 
 std::string ServiceBed::Submit(const v1::SubmitRequest& request) {

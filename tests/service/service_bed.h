@@ -41,6 +41,8 @@ class ServiceBed : public ::testing::Test {
   std::vector<Found> Processes(const std::string& program) const;
   // Signals the standing agent alone, waits for its end, and starts another one.
   void RestartHost(int signal, int slots);
+  // The folder is there, and nothing has been started in it yet.
+  virtual void PrepareFolder() {}
   // The command lines that StartWeftd and StartHost start.
   virtual std::vector<std::string> WeftdWords() const;
   virtual std::vector<std::string> HostWords(int slots) const;
@@ -49,6 +51,8 @@ class ServiceBed : public ::testing::Test {
 
   // A tiny GPT-2 on real text on one host of so many slots, in a run folder of its own.
   v1::SubmitRequest Job(const std::string& name, int slots, int64_t steps, int priority = 0);
+  // The same as the text of a job file.
+  std::string JobFileText(const std::string& name, int slots, int64_t steps) const;
   // Each wish has an id of its own.
   std::string Submit(const v1::SubmitRequest& request);
   v1::Job Get(const std::string& job);

@@ -1,12 +1,18 @@
 #include "worker/process/measured_run.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <iterator>
+#include <string>
 
 #include "absl/strings/str_cat.h"
-#include "data/whole_file.h"
 #include "plan/errors.h"
+#include "process/folder_entry.h"
 #include "process/log.h"
 #include "process/rank_variables.h"
 #include "worker/links/link_probe.h"
@@ -37,12 +43,19 @@ absl::Status MeasureLinksOfRun(const JobSpec& job, const std::string& run_folder
   }
   RETURN_IF_ERROR(links.status());
   if (comm.rank() != 0) return absl::OkStatus();
-  const std::string path = absl::StrCat(run_folder, "/", kLinksFile);
-  const absl::Status written = WriteWholeFile(
-      path, absl::StrCat("{\"backend\": \"", WordOf(backend), "\", ", LinksJson(*links), "}\n"));
-  if (!written.ok()) LogWarning(absl::StrCat("links are lost: ", written.message()));
+  const EntryPath path = {run_folder, kLinksFile};
+  const std::string text =
+      absl::StrCat("{\"backend\": \"", WordOf(backend), "\", ", LinksJson(*links), "}\n");
+  OpenedEntry file = OpenEntry(path, EntryUse::kRewrite);
+  if (file.ok() && write(file.descriptor, text.data(), text.size()) != std::ssize(text)) {
+    file.why = std::strerror(errno);
+  }
+  if (file.ok()) close(file.descriptor);
+  if (!file.why.empty()) {
+    LogWarning(absl::StrCat("links are lost: ", path.text(), ": cannot be written: ", file.why));
+  }
   LogInfo(absl::StrCat("links among ", comm.world_size(), " ranks on ", links->nodes,
-                       " hosts are measured: ", path));
+                       " hosts are measured: ", path.text()));
   return absl::OkStatus();
 }
 

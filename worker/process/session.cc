@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,6 +26,7 @@
 #include "absl/types/span.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_text.h"
+#include "process/folder_entry.h"
 #include "process/log.h"
 #include "process/progress_page.h"
 #include "process/rank_place.h"
@@ -70,16 +70,16 @@ struct Shared {
 // Sends this process's output to <run>/logs/generation-<g>/rank-<r>.log: the agent looks there
 // for the last lines of a rank that failed.
 absl::Status RedirectOutput(const SessionOptions& options, int rank) {
-  const std::filesystem::path folder = std::filesystem::path(options.run_folder) / "logs" /
-                                       absl::StrCat("generation-", options.generation);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  const std::string path = folder / absl::StrCat("rank-", rank, ".log");
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) {
-    return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+  const std::string logs = absl::StrCat("logs/generation-", options.generation);
+  const EntryPath path = {options.run_folder, absl::StrCat(logs, "/rank-", rank, ".log")};
+  const int folder = MakeEntryFolder({options.run_folder, logs}).descriptor;
+  if (folder >= 0) close(folder);
+  const OpenedEntry log = OpenEntry(path, EntryUse::kAppend);
+  if (!log.ok() || dup2(log.descriptor, STDOUT_FILENO) < 0 ||
+      dup2(log.descriptor, STDERR_FILENO) < 0) {
+    return absl::UnavailableError(absl::StrCat(path.text(), ": cannot be written: ", log.why));
   }
-  close(fd);
+  close(log.descriptor);
   return absl::OkStatus();
 }
 

@@ -1,8 +1,8 @@
 #include "worker/train/trace.h"
 
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -39,15 +39,24 @@ void Trace::Add(absl::Span<const Action> group, Clock::time_point begin, Clock::
                         Microseconds(end - begin), step_);
 }
 
-absl::Status Trace::Write(const std::string& folder) const {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  const std::string path = absl::StrCat(folder, "/rank-", rank_, ".json");
-  std::ofstream file(path, std::ios::trunc);
-  file << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" << events_ << "\n]}\n";
-  file.close();
-  if (file.good()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+absl::Status Trace::Write(const EntryPath& folder) const {
+  const int made = MakeEntryFolder(folder).descriptor;
+  if (made >= 0) close(made);
+  const EntryPath path = {folder.folder, absl::StrCat(folder.name, "/rank-", rank_, ".json")};
+  const OpenedEntry file = OpenEntry(path, EntryUse::kRewrite);
+  if (!file.ok()) {
+    return absl::UnavailableError(absl::StrCat(path.text(), ": cannot be written: ", file.why));
+  }
+  const std::string text =
+      absl::StrCat("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", events_, "\n]}\n");
+  size_t written = 0;
+  for (ssize_t some = 1; written < text.size() && some > 0;) {
+    some = write(file.descriptor, text.data() + written, text.size() - written);
+    written += static_cast<size_t>(std::max<ssize_t>(0, some));
+  }
+  const bool is_whole = close(file.descriptor) == 0 && written == text.size();
+  if (is_whole) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(path.text(), ": cannot be written"));
 }
 
 }  // namespace weft

@@ -14,6 +14,7 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/step_part.h"
 #include "plan/spec/grid.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 
@@ -27,7 +28,7 @@ class Trace {
   void Add(absl::Span<const Action> group, Clock::time_point begin, Clock::time_point end);
 
   // Writes rank-<r>.json into `folder`, which it makes. Unavailable if it cannot be written.
-  absl::Status Write(const std::string& folder) const;
+  absl::Status Write(const EntryPath& folder) const;
 
  private:
   const int64_t step_;

@@ -309,7 +309,7 @@ absl::StatusOr<StepReport> Trainer::Step(int64_t step) {
   if (job_.cluster.device.backend == BackendKind::kCpu) report.parts = parts;
   report.step_s = SecondsSince(start);
   if (trace) {
-    const absl::Status written = trace->Write(absl::StrCat(run_folder_, "/trace/step-", step));
+    const absl::Status written = trace->Write({run_folder_, absl::StrCat("trace/step-", step)});
     if (!written.ok()) Warn(std::string(written.message()));
   }
   return report;
