@@ -100,6 +100,24 @@ void AddDomain(CLI::App& agent, std::string* domain) {
           "NAME");
 }
 
+// Returns the options that name some of the slots alone.
+std::vector<CLI::Option*> AddSlots(CLI::App& agent, HostSlots* slots) {
+  agent
+      .add_option("--slots", slots->all,
+                  "slots that this host has; default: as the job says of a node")
+      ->check(CLI::Range(1, 100000));
+  CLI::Option* only =
+      agent.add_option("--only-slots", slots->only, "of them only these take ranks: 0,2")
+          ->delimiter(',')
+          ->check(CLI::Range(0, 99999));
+  CLI::Option* without =
+      agent.add_option("--without-slots", slots->without, "of them not these: 1,3")
+          ->delimiter(',')
+          ->check(CLI::Range(0, 99999))
+          ->excludes(only);
+  return {only, without};
+}
+
 absl::Status Stand(const AgentArguments& arguments) {
   const AgentOptions& options = arguments.options;
   return RunStandingAgent({.coordinator = options.coordinator,
@@ -155,19 +173,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
           "a variable that jobs of other users may set beside those; NAME*: all that begin so")
       ->allow_extra_args(false);
   AddDomain(*agent, &options.domain);
-  agent
-      ->add_option("--slots", options.slots.all,
-                   "slots that this host has; default: as the job says of a node")
-      ->check(CLI::Range(1, 100000));
-  CLI::Option* only =
-      agent->add_option("--only-slots", options.slots.only, "of them only these take ranks: 0,2")
-          ->delimiter(',')
-          ->check(CLI::Range(0, 99999));
-  CLI::Option* without =
-      agent->add_option("--without-slots", options.slots.without, "of them not these: 1,3")
-          ->delimiter(',')
-          ->check(CLI::Range(0, 99999))
-          ->excludes(only);
+  const std::vector<CLI::Option*> parts = AddSlots(*agent, &options.slots);
   CLI::Option* tls = agent->add_option("--tls", options.bundle.file,
                                        "bundle of `weftd issue agent`, for HOST:PORT");
   CLI::Option* hand_over =
@@ -179,8 +185,9 @@ void AddAgent(CLI::App& app, int* exit_code) {
                                           "end everything when standard input ends");
   CLI::Option* check = agent->add_flag("--check", arguments->checks,
                                        "only look whether the run's agent is on this host");
-  AddStanding(*agent, arguments.get(),
-              {check, run_id, job_id, allocation, foreign, only, without, hand_over, lifeline});
+  AddStanding(
+      *agent, arguments.get(),
+      {check, run_id, job_id, allocation, foreign, parts[0], parts[1], hand_over, lifeline});
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
   agent->callback([arguments, exit_code] {
     CheckOptions(*arguments);

@@ -60,8 +60,8 @@ std::string EndOf(int file) {
   return text;
 }
 
-// What the worker alone finds in its environment, "NAME=VALUE"; nullopt: the file that was named
-// cannot be read.
+// Returns what the worker alone finds in its environment, "NAME=VALUE"; nullopt: the file that was
+// named cannot be read.
 std::optional<std::vector<std::string>> WorkersOwnVariables() {
   std::vector<std::string> variables;
   const char* const path = std::getenv(kRankEnvironmentVariable);

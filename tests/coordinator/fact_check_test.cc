@@ -1,4 +1,4 @@
-// What ranks report has to be possible for the job as it stands.
+// Reports of ranks have to be possible for the job as it stands.
 #include "coordinator/fact_check.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Of 20 steps; its two ranks are placed on m1 and m2, and step 10 is saved.
+// The job has 20 steps; its two ranks are placed on m1 and m2, and step 10 is saved.
 Job SmallJobAtStep(int64_t saved_step) {
   Job job;
   job.id = "job-1";

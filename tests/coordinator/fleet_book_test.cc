@@ -63,18 +63,19 @@ class Writer {
     *queued.mutable_request() = Request(std::to_string(queued.job()));
   }
 
+  void OfferHost(proto::HostOffer& offer) {
+    offer.set_machine(Machine());
+    offer.set_host("h");
+    offer.set_owner("ann");
+    offer.set_slots(2);
+    offer.add_allows("*");
+    offer.set_gives_tokens(Pick(0, 1) == 0);
+  }
+
   void Fill(const FleetBook& book, proto::FleetRecord& record) {
     switch (Pick(0, 13)) {
-      case 0: {
-        proto::HostOffer& offer = *record.mutable_host_joined()->mutable_offer();
-        offer.set_machine(Machine());
-        offer.set_host("h");
-        offer.set_owner("ann");
-        offer.set_slots(2);
-        offer.add_allows("*");
-        offer.set_gives_tokens(Pick(0, 1) == 0);
-        return;
-      }
+      case 0:
+        return OfferHost(*record.mutable_host_joined()->mutable_offer());
       case 1:
         record.mutable_host_gone()->set_machine(Machine());
         return record.mutable_host_gone()->set_unix_ms(now_ms_);

@@ -303,7 +303,8 @@ class RandomAgent {
     report.set_sequence(static_cast<int64_t>(random_.Below(kMostReports)));
     return report;
   }
-  // Of the rank that was placed here, mostly, as it would begin, and then anything.
+  // Returns a report of the rank that was placed here, mostly: as it would begin, and then
+  // anything.
   std::string RankReport() {
     if (random_.Once(20)) return "no report";
     proto::WorkerReport report;

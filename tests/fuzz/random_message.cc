@@ -92,7 +92,7 @@ void Fill(Message& message, const LikelyValues& likely, Random& random, int dept
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    // Of those that exclude each other the last one that is set stays.
+    // The last one that is set stays, of those that exclude each other.
     if (random.Once(2)) continue;
     const size_t times = field.is_repeated() ? random.Below(kMostRepeated) : 1;
     for (size_t time = 0; time < times; ++time) {

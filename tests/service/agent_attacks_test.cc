@@ -78,7 +78,8 @@ class AgentAttacks : public ServiceBed {
     return "127.0.0.1:" + port;
   }
 
-  // What weftd says to a call of that user on the socket, or of that certificate over the network.
+  // Returns what weftd says to a call of that user on the socket, or of that certificate over the
+  // network.
   std::string OnSocket(const std::string& user, std::vector<std::string> words) {
     words.insert(words.begin(), {"/usr/bin/setpriv", "--reuid=" + user, "--clear-groups",
                                  folder() + "/attacker", "unix:" + socket()});
@@ -96,7 +97,7 @@ TEST_F(AgentAttacks, NobodyTakesAJobsAgentsPlaceWithoutItsToken) {
   const std::string job = Submit(Job("victim", 2, 400));
   WaitForStep(job, 5);
   const v1::Host host = Host();
-  // What anybody learns who may look.
+  // Anybody who may look learns so much.
   const auto claim = [&](const std::string& call, const std::string& name) {
     return std::vector<std::string>{call, "job=" + job, "allocation=1", "machine=" + host.machine(),
                                     "host=" + name};

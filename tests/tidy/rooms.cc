@@ -150,7 +150,7 @@ std::vector<Room> SharedRooms() {
        {"absl core", "absl"},
        {{"authority", {"openssl"}},
         {"outbox", {"grpc"}},
-        {"pair_proof", {"openssl"}},
+        {"keyed_hash", {"openssl"}},
         {"rpc", {"grpc"}},
         {"tls", {"grpc"}},
         {"tls_bundle", {"openssl"}},

@@ -1,4 +1,4 @@
-// What a job may set for ranks that run as another user than its submitter.
+// The list holds what a job may set for ranks that run as another user than its submitter.
 #include "launcher/agent/allowed_variables.h"
 
 #include <gtest/gtest.h>
