@@ -17,8 +17,9 @@ constexpr size_t kMostShownBytes = 20;
 constexpr int kNumberOutOfRange = 406;  // nlohmann's id of it
 
 // An ordered object is a list, whose own look for a key takes as long as the list is: this is the
-// place of each key in it.
+// place of each key in it, once there are so many that it is faster.
 using Places = std::unordered_map<std::string, size_t>;
+constexpr size_t kFewKeys = 32;
 
 // Put a value into an object, and return whether its key is new there.
 bool Put(std::string key, nlohmann::json value, Places&, nlohmann::json::object_t& object) {
@@ -26,6 +27,19 @@ bool Put(std::string key, nlohmann::json value, Places&, nlohmann::json::object_
 }
 bool Put(std::string key, nlohmann::ordered_json value, Places& places,
          nlohmann::ordered_json::object_t& object) {
+  if (object.size() <= kFewKeys) {
+    const auto same = [&](const auto& each) { return each.first == key; };
+    const auto known = std::find_if(object.begin(), object.end(), same);
+    if (known != object.end()) {
+      known->second = std::move(value);
+      return false;
+    }
+    object.emplace_back(std::move(key), std::move(value));
+    return true;
+  }
+  for (size_t place = places.size(); place < object.size(); ++place) {
+    places.emplace((object.begin() + static_cast<std::ptrdiff_t>(place))->first, place);
+  }
   const auto [place, is_new] = places.emplace(key, object.size());
   if (is_new) {
     object.emplace_back(std::move(key), std::move(value));

@@ -120,5 +120,28 @@ TEST(Json, ThatIsDamagedIsRefusedOrIsWhatNlohmannReads) {
   }
 }
 
+// Few keys are looked for one by one, many by an index.
+TEST(Json, TakesTheLastOfEqualKeysHoweverManyThereAre) {
+  for (const int keys : {1, 31, 32, 33, 34, 200}) {
+    std::string text = "{";
+    for (int round = 0; round < 2; ++round) {
+      for (int key = 0; key < keys; ++key) {
+        absl::StrAppend(&text, text.size() > 1 ? "," : "", "\"k", key, "\":", round * 1000 + key);
+      }
+    }
+    absl::StrAppend(&text, "}");
+    const auto ordered = ParseOrderedJson(text);
+    ASSERT_TRUE(ordered.ok()) << ordered.status();
+    ASSERT_EQ(ordered->size(), static_cast<size_t>(keys));
+    int next = 0;
+    for (const auto& [key, value] : ordered->items()) {
+      EXPECT_EQ(key, absl::StrCat("k", next));
+      EXPECT_EQ(value, 1000 + next++);
+    }
+    EXPECT_FALSE(ParseOrderedJson(text, {.is_key_told_once = true}).ok()) << keys;
+    EXPECT_EQ(ParseJson(text)->size(), static_cast<size_t>(keys));
+  }
+}
+
 }  // namespace
 }  // namespace weft
