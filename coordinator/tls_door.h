@@ -24,8 +24,8 @@ struct TlsDoorOptions {
   std::string address;            // HOST:PORT of this host; port 0: any
   std::string bundle_file;        // the server's
   std::string revoked_file = {};  // empty: nobody is revoked
-  // One certificate may have so many connections open, and one address so many that have shown
-  // none; 0: any number.
+  // Connections that a certificate may have open, and an address of those that have shown none;
+  // 0: any number.
   int connections = 0;
 };
 

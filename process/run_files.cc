@@ -74,7 +74,7 @@ absl::Status WriteWhole(const std::string& path, const std::string& text,
   const EntryPath part = {entry.folder, entry.name + ".part"};
   const OpenedEntry folder = OpenFolderOf(entry);
   if (!folder.ok()) return Failed("write", path, folder.why);
-  // One that was left over may have another mode, or be a link elsewhere.
+  // A file that was left over may have another mode, or be a link elsewhere.
   unlinkat(folder.descriptor, part.name.c_str(), 0);
   const OpenedEntry file = OpenEntry(part, EntryUse::kCreate, 0600);
   absl::Status written = file.ok() ? absl::OkStatus() : Failed("create", part.text(), file.why);

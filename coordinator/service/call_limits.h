@@ -34,7 +34,7 @@ class CallLimits {
   // A Held is given back when its last copy goes, which must not outlive the limits.
   using Held = std::shared_ptr<void>;
   absl::StatusOr<Held> TakeStream(const std::string& caller);
-  // One of Logs, which counts as a stream, too.
+  // A reader of logs counts as a stream, too.
   absl::StatusOr<Held> TakeLogs(const std::string& caller);
   absl::StatusOr<Held> TakePlan(const std::string& caller);
 

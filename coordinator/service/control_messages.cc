@@ -200,8 +200,9 @@ std::string WhyNotUsed(const FleetHost& host, int64_t now_ms) {
                         " times within one");
   }
   if (!host.present) return "its agent is not heard";
-  return host.lacks_tokens ? "its standing agent is older than this weftd needs: install this one's"
-                           : "";
+  return host.lacks_tokens
+             ? "its standing agent gives no tokens: install this weftd's version there"
+             : "";
 }
 
 void FillOffer(const proto::HostOffer& offer, v1::Host& message) {

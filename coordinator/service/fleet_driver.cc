@@ -137,7 +137,7 @@ void FleetDriver::Run() {
   EndEverything();
 }
 
-// One caller's wish that fails unexpectedly is left out, and the others go on.
+// A caller's wish that fails unexpectedly is left out, and the others go on.
 void FleetDriver::RunOnce() {
   for (const TaskQueue::Task& task : queue_of_tasks_.Take()) {
     Caught("a task of the fleet", task).IgnoreError();

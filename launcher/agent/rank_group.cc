@@ -17,6 +17,7 @@
 #include "plan/errors.h"
 #include "process/folder_entry.h"
 #include "process/log.h"
+#include "process/run_files.h"
 
 namespace weft {
 namespace {
@@ -55,13 +56,6 @@ pid_t ParentOf(pid_t pid) {
   return 0;
 }
 
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (file.flush()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
 }  // namespace
 
 RankGroup::RankGroup(GroupOptions options, GroupKind kind, std::string logs, const ShimDoor& door)
@@ -90,10 +84,10 @@ absl::Status RankGroup::Start() {
   RETURN_IF_ERROR(
       MakePrivateFolder(std::filesystem::path(options_.temporary_folder).parent_path().string()));
   RETURN_IF_ERROR(MakePrivateFolder(options_.temporary_folder));
-  if (options_.is_env_for_ranks_alone) {
+  if (kind_ == GroupKind::kForked) return StartRanks();
+  if (options_.is_env_for_ranks_alone) {  // shims read it
     RETURN_IF_ERROR(WriteWhole(RankEnvironmentPath(options_), RankEnvironmentText(options_)));
   }
-  if (kind_ == GroupKind::kForked) return StartRanks();
   return kind_ == GroupKind::kMpirun ? StartMpirun() : absl::OkStatus();
 }
 

@@ -65,7 +65,7 @@ std::vector<std::string> WorkerArgv(const GroupOptions& options);
 std::vector<std::string> MpirunArgv(const GroupOptions& options,
                                     const std::vector<std::string>& command);
 
-// That file, in the temporary folder, and what is in it.
+// The file that shims read lies in the temporary folder, and holds this.
 std::string RankEnvironmentPath(const GroupOptions& options);
 std::string RankEnvironmentText(const GroupOptions& options);
 

@@ -1,4 +1,4 @@
-// Which agents are let in for a job: table by table, without a wire.
+// Agents are let in for a job by these tables, without a wire.
 #include "coordinator/service/agent_rights.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(AgentRights, RefuseAllOthersInTheSameWords) {
   }
 }
 
-// Its agents were started by a weftd that knew of no tokens.
+// The agents of an older allocation were started by a weftd that knew of no tokens.
 TEST(AgentRights, LetAnOlderAllocationsAgentsStayForTheirGenerationFromWhereTheirHostsAre) {
   proto::Hello hello = HelloOfH1();
   EXPECT_EQ(*Rights(5).Check(hello, {.uid = kAnnsUid}), AgentStay::kForTheJob)

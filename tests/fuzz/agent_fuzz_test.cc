@@ -229,7 +229,7 @@ class RandomAgent {
     }
   }
 
-  // As far as the other host's agent lets it come.
+  // The job trains as soon as the other host's agent has come as far.
   void BeginToTrain() {
     constexpr double kSeconds = 1;
     stream_->Write(First());
