@@ -37,11 +37,13 @@ std::string FirstWords(absl::string_view output) {
   return "it said nothing";
 }
 
-// A notice that a scheduler gives to all processes of a host at once is for agents and ranks: a
-// starter that left for it would take the ranks along before they have saved. Ranks do not inherit
-// this, as Open MPI unblocks all signals for them. (env of coreutils 8.31 or newer.)
-std::vector<std::string> DeafToTerm(std::vector<std::string> argv) {
-  argv.insert(argv.begin(), {"env", "--block-signal=TERM"});
+// A notice that a scheduler gives to all processes of a host at once is for agents and ranks. A
+// starter that left for TERM would take the ranks along before they have saved, and it would pass
+// the others on: shims take a CONT of their starter's for the word that it ends its ranks, and
+// Slurm sends CONT with each notice. Shims read signals from a descriptor and unblock them for
+// ranks. (env of coreutils 8.31 or newer.)
+std::vector<std::string> DeafToNotices(std::vector<std::string> argv) {
+  argv.insert(argv.begin(), {"env", "--block-signal=TERM,USR1,USR2,CONT"});
   return argv;
 }
 
@@ -103,7 +105,7 @@ absl::Status RankGroup::StartMpirun() {
     return absl::NotFoundError(absl::StrCat("cannot execute ", argv[0], ": not found"));
   }
   // INT ends it as TERM does elsewhere.
-  ASSIGN_OR_RETURN(ChildProcess mpirun, ChildProcess::Start({.argv = DeafToTerm(argv),
+  ASSIGN_OR_RETURN(ChildProcess mpirun, ChildProcess::Start({.argv = DeafToNotices(argv),
                                                              .env = GroupEnvironment(options_),
                                                              .output = StarterLog(),
                                                              .death_signal = SIGINT}));
@@ -119,7 +121,7 @@ absl::Status RankGroup::StartDaemon(const std::vector<std::string>& args,
   if (!command.left_out.empty()) {
     LogInfo(absl::StrCat(StarterName(), ": left out ", absl::StrJoin(command.left_out, ", ")));
   }
-  ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = DeafToTerm(command.argv),
+  ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = DeafToNotices(command.argv),
                                                              .env = GroupEnvironment(options_),
                                                              .output = StarterLog(),
                                                              .death_signal = SIGKILL}));

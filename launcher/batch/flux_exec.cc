@@ -22,6 +22,7 @@ std::vector<std::string> FluxExecArgv(const BatchHosts& job, const std::string& 
 
 absl::Status FluxExecFailure(const std::string& host, const std::string& program, int exit_code,
                              absl::string_view words) {
+  if (exit_code == 0) return absl::OkStatus();
   if (absl::StrContains(words, "No such file or directory")) {
     return absl::InvalidArgumentError(
         absl::StrCat("host ", host, ": ", program,

@@ -323,6 +323,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                        .on_event =
                            [&](const v1::Event& event) {
                              progress.Take(event);
+                             end->run.progressed |= event.has_committed();
                              TakeCheck(event, book.get());
                            },
                        .say = [&](const std::string& line) { progress.Say(line); },
@@ -333,7 +334,6 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
   end->run.person_stopped = person;
   if (!outcome.ok()) return Fail(outcome.status());
   end->run.may_go_on = outcome->end == RunEnd::kSuspended;
-  end->run.progressed = outcome->saved_step > going_on.after_step;
   return Summary(arguments, prepared.file, Resolve(job, prepared.plan.layout), prepared.paths,
                  *outcome, progress, absl::ToDoubleSeconds(absl::Now() - start));
 }

@@ -2,6 +2,7 @@
 // its standard input on to it, and stays until it ends. ssh is one, Slurm's srun another.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,16 @@
 namespace weft {
 
 struct AgentStarter {
-  std::string name;  // of the program, for messages
+  std::string name;                             // of the program, for messages
+  std::map<std::string, std::string> env = {};  // of the program alone
   // The command line that runs `command` on the host.
   std::function<std::vector<std::string>(const ListedHost& host,
                                          const std::vector<std::string>& command)>
       argv;
   // Why the program, or the command over there, ended with `exit_code` after saying `words`: with
-  // the host's name, what is wrong and the cure. `program` is the command's own.
+  // the host's name, what is wrong and the cure. `program` is the command's own. OK: it ended as it
+  // should. Unavailable: the host may come back. NotFound: the starter may not use it; a host that
+  // was up has been taken away.
   std::function<absl::Status(const std::string& host, const std::string& program, int exit_code,
                              absl::string_view words)>
       failure;

@@ -54,6 +54,12 @@ absl::StatusOr<std::string> OwnAddressFor(const std::string& other, const std::s
   return network.empty() ? AddressTowards(other) : OwnAddressIn(network);
 }
 
+absl::Status TakenAway(const std::string& host, const std::string& starter) {
+  return absl::UnavailableError(absl::StrCat("host ", host, ": ", starter,
+                                             " may not use it any more: it has failed, or was "
+                                             "taken out of the allocation"));
+}
+
 absl::Status WritePrivate(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return absl::ErrnoToStatus(errno, path);
@@ -280,9 +286,12 @@ absl::Status Agents::LocalEnded(Agent* agent, int wait_status) {
 }
 
 // A host that was there is waited for: a link may be down for a while. One that never came up has
-// something wrong with it that a person has to mend.
-absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& why) {
-  const bool lost = agent->was_up && absl::IsUnavailable(why);
+// something wrong with it that a person has to mend. One that a scheduler has taken away does not
+// come back, but others may be had: the run goes on with those that are left, or is tried again.
+absl::Status Agents::RemoteEnded(Agent* agent, const absl::Status& end) {
+  const bool taken = agent->was_up && absl::IsNotFound(end);
+  const absl::Status why = taken ? TakenAway(agent->host.name, options_.starter.name) : end;
+  const bool lost = agent->was_up && absl::IsUnavailable(why) && !taken;
   if (!lost && !why.ok() && options_.leaves_out && options_.leaves_out(agent->host.name, why)) {
     agent->remote.reset();
     Tell(agent, why);

@@ -80,7 +80,7 @@ class Agents {
   absl::Status StartRemote(Agent* agent);
   absl::Status LocalEnded(Agent* agent, int wait_status);
   absl::Status LookAtRemote(Agent* agent);
-  absl::Status RemoteEnded(Agent* agent, const absl::Status& why);
+  absl::Status RemoteEnded(Agent* agent, const absl::Status& end);
   void Tell(Agent* agent, const absl::Status& state);
 
   const AgentsOptions options_;

@@ -73,7 +73,7 @@ absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options
   const int64_t log_begin = SizeOf(options.log);
   ASSIGN_OR_RETURN(ChildProcess starter,
                    ChildProcess::Start({.argv = options.starter.argv(options.host, command),
-                                        .env = {},
+                                        .env = options.starter.env,
                                         .output = options.log,
                                         .stdin_fd = read_end.get()}));
   return RemoteAgent(options, std::move(starter), std::move(lifeline), log_begin);
@@ -95,7 +95,6 @@ std::optional<absl::Status> RemoteAgent::Ended() {
         absl::StrCat("host ", host_, ": ", how_.name, " was killed by signal ", WTERMSIG(*status)));
   }
   const int code = WEXITSTATUS(*status);
-  if (code == 0) return absl::OkStatus();
   return how_.failure(host_, program_, code, Words());
 }
 

@@ -108,6 +108,7 @@ absl::Status CommandFailure(const std::string& host, const std::string& program,
 
 absl::Status SshFailure(const std::string& host, const std::string& program, int exit_code,
                         absl::string_view words) {
+  if (exit_code == 0) return absl::OkStatus();
   if (exit_code != kSshItself) return CommandFailure(host, program, exit_code, words);
   const Complaint* first = nullptr;
   size_t at = absl::string_view::npos;

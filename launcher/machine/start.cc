@@ -62,6 +62,12 @@ void AddSeveralHosts(const GroupOptions& options, const AddSetting& mca) {
   }
 }
 
+// mpirun and each rank have hwloc look at the machine. Its plugins for devices, which nobody here
+// asks about, open the driver of each GPU, and the screen of an X server on "localhost": a host
+// whose files do not have that name waits 10 s for a resolver that is not there (Debian 12).
+constexpr char kHwlocVariable[] = "HWLOC_COMPONENTS";
+constexpr char kHwlocWithoutDevices[] = "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero";
+
 // MPI listens on one address alone (launcher/shim/bind_near.cc).
 void AddListening(const GroupOptions& options, std::map<std::string, std::string>* env) {
   (*env)["WEFT_BIND_ADDRESS"] = options.address;
@@ -170,6 +176,7 @@ std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options)
   // A PMIx that is not where it was built for does not find its plugin, and can do without.
   set("PMIX_MCA_pcompress_base_silence_warning", "1");
   set(kPlacesVariable, PlacesText(options.places));
+  if (getenv(kHwlocVariable) == nullptr) env.emplace(kHwlocVariable, kHwlocWithoutDevices);
   if (!options.address.empty()) AddListening(options, &env);
   if (!options.programs.empty()) {
     const char* ours = getenv("PATH");

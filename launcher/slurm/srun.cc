@@ -19,6 +19,7 @@ struct SrunComplaint {
   absl::string_view meaning;
 };
 
+constexpr char kNodeFailure[] = "Node failure";
 constexpr SrunComplaint kSrunComplaints[] = {
     {"execve()", absl::StatusCode::kInvalidArgument,
      "weft is not there; install it at the same path on each node, or name its folder by "
@@ -27,9 +28,10 @@ constexpr SrunComplaint kSrunComplaints[] = {
      "the allocation is over"},
     {"Expired or invalid job", absl::StatusCode::kFailedPrecondition, "the allocation is over"},
     {"Job has expired", absl::StatusCode::kFailedPrecondition, "the allocation is over"},
-    {"Requested node configuration is not available", absl::StatusCode::kInvalidArgument,
+    // Of a node that Slurm has taken out of the allocation (--no-kill), too.
+    {"Requested node configuration is not available", absl::StatusCode::kNotFound,
      "Slurm gives the step less than it asks for; look at cluster.sbatch_options"},
-    {"not in this job", absl::StatusCode::kInvalidArgument, "it is no node of the allocation"},
+    {"not in this job", absl::StatusCode::kNotFound, "it is no node of the allocation"},
     {"Invalid node name", absl::StatusCode::kInvalidArgument, "it is no node of the cluster"},
     {"Unable to contact slurm controller", absl::StatusCode::kUnavailable,
      "slurmctld does not answer (scontrol ping)"},
@@ -37,7 +39,7 @@ constexpr SrunComplaint kSrunComplaints[] = {
      "srun finds no slurm.conf where weft runs; set SLURM_CONF, in a container mount its folder"},
     {"Communication connection failure", absl::StatusCode::kUnavailable,
      "its slurmd does not answer"},
-    {"Node failure", absl::StatusCode::kUnavailable, "Slurm holds it for failed"},
+    {kNodeFailure, absl::StatusCode::kUnavailable, "Slurm holds it for failed"},
 };
 
 std::string CpusOf(const SrunWords& words, const std::string& host) {
@@ -46,7 +48,26 @@ std::string CpusOf(const SrunWords& words, const std::string& host) {
   return at < words.cpus.size() ? absl::StrCat(words.cpus[at]) : "1";
 }
 
+// srun takes a list apart at commas: then it is not preloaded into srun either.
+bool IsPreloaded(const SrunWords& words) {
+  return !words.library.empty() &&
+         (words.library + words.preloaded).find_first_of(" ,") == std::string::npos;
+}
+
+// What is preloaded into srun is not for what it starts.
+std::string ExportOption(const SrunWords& words) {
+  return IsPreloaded(words) ? absl::StrCat("--export=ALL,LD_PRELOAD=", words.preloaded)
+                            : "--export=ALL";
+}
+
 }  // namespace
+
+std::map<std::string, std::string> SrunEnvironment(const SrunWords& words) {
+  if (!IsPreloaded(words)) return {};
+  return {{"LD_PRELOAD", words.preloaded.empty()
+                             ? words.library
+                             : absl::StrCat(words.library, ":", words.preloaded)}};
+}
 
 std::vector<std::string> SrunArgv(const SrunWords& words, const ListedHost& host,
                                   const std::vector<std::string>& command) {
@@ -63,7 +84,7 @@ std::vector<std::string> SrunArgv(const SrunWords& words, const ListedHost& host
                                    "--kill-on-bad-exit=0",
                                    "--mpi=none",
                                    "--cpu-bind=none",
-                                   "--export=ALL",
+                                   ExportOption(words),
                                    "--quiet",
                                    "--job-name=weft-agent"};
   const std::vector<std::string> container =
@@ -78,6 +99,8 @@ std::vector<std::string> SrunArgv(const SrunWords& words, const ListedHost& host
 
 absl::Status SrunFailure(const std::string& host, const std::string& program, int exit_code,
                          absl::string_view words) {
+  // srun ends with 0 when its node has failed, too.
+  if (exit_code == 0 && !absl::StrContains(words, kNodeFailure)) return absl::OkStatus();
   for (const SrunComplaint& complaint : kSrunComplaints) {
     if (absl::StrContains(words, complaint.said)) {
       return {complaint.code, absl::StrCat("host ", host, ": ", complaint.meaning)};
@@ -98,7 +121,9 @@ absl::Status SrunFailure(const std::string& host, const std::string& program, in
 }
 
 AgentStarter SrunStarter(SrunWords words) {
+  std::map<std::string, std::string> env = SrunEnvironment(words);
   return {.name = "srun",
+          .env = std::move(env),
           .argv =
               [words = std::move(words)](const ListedHost& host,
                                          const std::vector<std::string>& command) {

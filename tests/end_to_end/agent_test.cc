@@ -74,6 +74,36 @@ TEST(Agent, SavesAndStopsWhenItGetsASignal) {
   }
 }
 
+// Slurm sends CONT and USR2 to all processes of a step, TERM where the job is cancelled. mpirun
+// would pass CONT on to its shims, which take a CONT of its for the word that it ends its ranks.
+TEST(Agent, SavesAndStopsWhenAllProcessesGetANotice) {
+  for (const int notice : {SIGUSR2, SIGTERM}) {
+    SCOPED_TRACE(notice);
+    TinyRun run;
+    const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=5000"});
+    run.WaitForStep(13);
+    const std::vector<Found> starters = run.Processes("mpirun");
+    ASSERT_EQ(starters.size(), 1u);
+    ASSERT_TRUE(KillFound(starters.front(), SIGCONT));
+    run.WaitForStep(run.LastStep() + 30);
+    std::vector<Found> all = ProcessesWithWord(run, "weft", " agent ");
+    for (const char* program : {"mpirun", "weft-shim", "weft-worker"}) {
+      const std::vector<Found> found = run.Processes(program);
+      all.insert(all.end(), found.begin(), found.end());
+    }
+    for (const Found& each : all) {
+      EXPECT_TRUE(KillFound(each, SIGCONT));
+      EXPECT_TRUE(KillFound(each, notice));
+    }
+    const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    const int64_t last = run.LastStep();
+    EXPECT_EQ(run.Checkpoints().count("step-" + std::to_string(last)), 1u) << last;
+    EXPECT_EQ(run.Metrics().back().generation, 1) << "nobody was killed for it";
+    run.ExpectNothingLeft();
+  }
+}
+
 // A run folder may be deeper than a socket's address is long; its socket lies in it all the same,
 // where nobody else can put one of their own.
 TEST(Agent, ServesARunFolderHoweverDeepItIs) {

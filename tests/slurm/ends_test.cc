@@ -24,6 +24,13 @@ SlurmJobWords Long() {
   return {.more = kShortLease, .steps = 200};
 }
 
+SlurmJobWords OnTwoNodes(const std::string& nodes) {
+  SlurmJobWords words = Long();
+  words.parallelism = "dp: 2, pp: 2, tp: 1, zero_stage: 1, pp_schedule: 1f1b";
+  words.cluster = "slots: 2, nodes: " + nodes + ", scheduler: slurm";
+  return words;
+}
+
 TEST_F(SlurmRun, ResumesWhenItIsRequeued) {
   const std::map<int64_t, std::string> alone = LocalCurve(Long());
   const std::string job = Submit(WriteJob(Long()));
@@ -106,6 +113,47 @@ TEST_F(SlurmRun, IsStoppedFromTheHead) {
   EXPECT_EQ(answer.exit_code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("stopped and saved"));
   EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
+}
+
+// As a node that is dead for longer than SlurmdTimeout: Slurm takes it out of the allocation
+// (--no-kill), and the job needs as many as it has asked for.
+TEST_F(SlurmRun, IsQueuedAgainWhenANodeIsTakenAway) {
+  const std::map<int64_t, std::string> alone = LocalCurve(OnTwoNodes("2"));
+  const std::string job = Submit(WriteJob(OnTwoNodes("2")));
+  ASSERT_TRUE(WaitForStep(25)) << Words();
+  ASSERT_EQ(bed_->JobField(job, "NodeList"), "h[1-2]");
+  LoseNode(2);
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
+    SleepSeconds(0.1);
+    return bed_->JobField(job, "Restarts") == "1";
+  })) << Words();
+  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
+              HasSubstr("host h2: srun may not use it any more"));
+  LetGoOn(job);
+  AwaitCompleted(job);
+  EXPECT_EQ(Curve(), alone);
+  BringBackNode(2);
+}
+
+TEST_F(SlurmRun, GoesOnWithFewerNodesWhenOneIsTakenAway) {
+  SlurmJobWords words = OnTwoNodes("'1:2'");
+  words.parallelism = "dp: auto, pp: 1, tp: 1, zero_stage: 1";
+  words.steps = 1000000;
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(25)) << Words();
+  ASSERT_EQ(bed_->JobField(job, "NodeList"), "h[1-2]");
+  LoseNode(2);
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return LastGeneration() > 1; })) << Words();
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
+    SleepSeconds(0.1);
+    return ReadText(folder() + "/logs/slurm-" + job + ".log").find("; it is left out") !=
+           std::string::npos;
+  })) << Words();
+  ASSERT_TRUE(WaitForStep(LastStep() + 10)) << Words();
+  EXPECT_EQ(bed_->JobField(job, "Restarts"), "0");
+  EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
+  BringBackNode(2);
 }
 
 // It takes the agent there along, and srun, whose step it was, waits on.

@@ -121,6 +121,13 @@ void SlurmBed::KillSlurmd(int node) {
   EXPECT_EQ(killed.out, "done\n") << killed.err;
 }
 
+void SlurmBed::KillNode(int node) {
+  const HostBed::Answer killed = hosts_->Run(
+      node,
+      "pkill -9 -x 'slurmd|slurmstepd|orted|weft|weft-shim|weft-worker'; rm -rf /dev/shm/weft-*");
+  EXPECT_EQ(killed.exit_code, 0) << killed.err;
+}
+
 std::string SlurmBed::Head(const std::string& command) {
   HostBed::Answer answer = hosts_->Run(kHead, command);
   EXPECT_EQ(answer.exit_code, 0) << command << ": " << answer.out << answer.err;

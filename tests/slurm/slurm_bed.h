@@ -42,6 +42,8 @@ class SlurmBed {
   // kill -9 of slurmd; StartNode brings it back.
   void KillSlurmd(int node);
   void StartNode(int node);
+  // kill -9 of all that Slurm and weft have there, and an empty /dev/shm: as after a reboot.
+  void KillNode(int node);
 
   // Nothing of a job is left on any host: no process, nothing in /tmp and /dev/shm.
   void ExpectNothingLeft();

@@ -66,6 +66,19 @@ void SlurmRun::AwaitCompleted(const std::string& job, double timeout_s) {
   EXPECT_EQ(state, "COMPLETED");
 }
 
+// No connection of the node's is closed: nobody is there to do so.
+void SlurmRun::LoseNode(int node) {
+  bed_->hosts().CutLink(node);
+  bed_->KillNode(node);
+  bed_->Head("scontrol update nodename=" + HostBed::Name(node) + " state=down reason=lost");
+}
+
+void SlurmRun::BringBackNode(int node) {
+  bed_->hosts().RestoreLink(node);
+  bed_->StartNode(node);
+  bed_->Head("scontrol update nodename=" + HostBed::Name(node) + " state=resume");
+}
+
 void SlurmRun::LetGoOn(const std::string& job) {
   EXPECT_EQ(bed_->AwaitState(job, {"PENDING"}, kPatienceS), "PENDING");
   // Slurm sets the start anew, two minutes away, once the nodes have cleaned up behind the run

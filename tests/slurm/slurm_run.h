@@ -42,6 +42,9 @@ class SlurmRun : public ::testing::Test {
   std::string Submit(const std::string& job, const std::string& options = "");
   // Waits until Slurm has completed the job; fails the test if it ends otherwise.
   void AwaitCompleted(const std::string& job, double timeout_s = 300);
+  // The node is dead, and Slurm gives it up, as it does by itself after SlurmdTimeout.
+  void LoseNode(int node);
+  void BringBackNode(int node);
   // Slurm lets a requeued job wait for two minutes; this lets it go at once.
   void LetGoOn(const std::string& job);
 

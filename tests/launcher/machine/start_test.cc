@@ -149,6 +149,14 @@ TEST(GroupEnvironment, FindsOurProgramsWhateverPathTheJobAsksFor) {
   EXPECT_EQ(GroupEnvironment(options).at("PATH"), "/opt/weft:/usr/local/bin");
 }
 
+// A host without the name "localhost" waited 10 s for its resolver at each start.
+TEST(GroupEnvironment, KeepsHwlocFromScreensUnlessSomebodyAsksForThem) {
+  GroupOptions options = kOptions;
+  EXPECT_THAT(GroupEnvironment(options).at("HWLOC_COMPONENTS"), testing::StartsWith("-gl,"));
+  options.env["HWLOC_COMPONENTS"] = "gl";
+  EXPECT_EQ(GroupEnvironment(options).at("HWLOC_COMPONENTS"), "gl");
+}
+
 TEST(RankVariables, CountSlotsOnTheirHost) {
   std::map<std::string, std::string> env;
   AddRankVariables(6, 1, 8, &env);

@@ -9,6 +9,7 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string Line(const SrunWords& words, const std::string& host) {
   return absl::StrJoin(SrunArgv(words, {.name = host}, {"/opt/weft", "agent"}), " ");
@@ -27,6 +28,20 @@ TEST(Srun, PutsAContainerBeforeTheAgent) {
               HasSubstr("--job-name=weft-agent apptainer exec a.sif /opt/weft agent"));
   EXPECT_THAT(Line({.job_id = "7", .container = "--container-image=a"}, "h1"),
               HasSubstr("--job-name=weft-agent --container-image=a /opt/weft agent"));
+}
+
+// srun itself is kept from ending its step; what it starts is not.
+TEST(Srun, IsPreloadedAlone) {
+  SrunWords words{.job_id = "7", .library = "/opt/weft/libweft_srun.so"};
+  EXPECT_THAT(Line(words, "h1"), HasSubstr(" --export=ALL,LD_PRELOAD= "));
+  EXPECT_EQ(SrunEnvironment(words).at("LD_PRELOAD"), "/opt/weft/libweft_srun.so");
+  words.preloaded = "/a.so:/b.so";
+  EXPECT_THAT(Line(words, "h1"), HasSubstr(" --export=ALL,LD_PRELOAD=/a.so:/b.so "));
+  EXPECT_EQ(SrunEnvironment(words).at("LD_PRELOAD"), "/opt/weft/libweft_srun.so:/a.so:/b.so");
+  words.preloaded = "/a,b.so";  // srun would take it apart
+  EXPECT_THAT(Line(words, "h1"), HasSubstr(" --export=ALL "));
+  EXPECT_THAT(SrunEnvironment(words), IsEmpty());
+  EXPECT_THAT(SrunEnvironment({.job_id = "7"}), IsEmpty());
 }
 
 TEST(Srun, IsUnderstood) {
@@ -52,6 +67,15 @@ TEST(Srun, IsUnderstood) {
                 .message(),
             "host h2: srun finds no slurm.conf where weft runs; set SLURM_CONF, in a container "
             "mount its folder");
+  // It may have been one: whoever knows that makes a loss of it.
+  const absl::Status taken = failure(
+      "srun: error: Unable to create step for job 5: Requested node configuration is not available",
+      1);
+  EXPECT_EQ(taken.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(taken.message()), HasSubstr("look at cluster.sbatch_options"));
+  EXPECT_EQ(failure("srun: cluster configuration lacks support for cpu binding", 0),
+            absl::OkStatus());
+  EXPECT_EQ(failure("srun: error: Node failure on h2", 0).code(), absl::StatusCode::kUnavailable);
   const absl::Status killed = failure("srun: error: h2: task 0: Killed", 137);
   EXPECT_EQ(killed.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(killed.message(), "host h2: srun ended with 137: srun: error: h2: task 0: Killed");
