@@ -14,6 +14,17 @@ inline constexpr std::array<const char*, 3> kLocalRankVariables = {
 // The host whose agent started it, by the name that the coordinator knows.
 inline constexpr char kHostVariable[] = "WEFT_HOST";
 
+// Settings of Open MPI that differ from host to host. mpirun gives each rank those of its own host;
+// the agent of the rank's host sets ours for its shims, which hand them on in place of mpirun's.
+struct HostsMpiSetting {
+  const char* ours;
+  const char* open_mpi;
+};
+inline constexpr HostsMpiSetting kSharedMemoryFolder = {"WEFT_MPI_SHARED_MEMORY",
+                                                        "OMPI_MCA_btl_vader_backing_directory"};
+inline constexpr HostsMpiSetting kSingleCopy = {"WEFT_MPI_SINGLE_COPY",
+                                                "OMPI_MCA_btl_vader_single_copy_mechanism"};
+
 // A file of NAME=VALUE, each ended by a NUL, that shims give to their ranks alone; not set: there
 // is none.
 inline constexpr char kRankEnvironmentVariable[] = "WEFT_RANK_ENVIRONMENT";

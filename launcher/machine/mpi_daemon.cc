@@ -125,7 +125,7 @@ std::string RefusalOf(const Setting& setting, const std::string& value,
 
 std::string ValueOf(const Setting& setting, const std::string& value, const GroupOptions& options) {
   if (setting.shape == Shape::kOurFolder) return options.temporary_folder;
-  if (setting.shape == Shape::kOurCopy) return options.single_copy ? "cma" : "none";
+  if (setting.shape == Shape::kOurCopy) return SingleCopyWord(options);
   return value;
 }
 

@@ -110,7 +110,7 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options,
   mca("mpi_yield_when_idle", "1");  // ranks share cores
   mca("orte_tmpdir_base", options.temporary_folder);
   mca("btl_vader_backing_directory", options.temporary_folder);
-  mca("btl_vader_single_copy_mechanism", options.single_copy ? "cma" : "none");
+  mca("btl_vader_single_copy_mechanism", SingleCopyWord(options));
   // mpirun and its daemons announce to their ranks by CONT that they end them, so long before TERM
   // and again before KILL: shims tell their agents, who know then that the cause lies elsewhere. By
   // the time of TERM the agents have ended what is left.
@@ -173,6 +173,8 @@ std::map<std::string, std::string> GroupEnvironment(const GroupOptions& options)
   set("OMP_NUM_THREADS", absl::StrCat(options.threads));
   set("OPENBLAS_NUM_THREADS", absl::StrCat(options.threads));
   set("TMPDIR", options.temporary_folder);
+  set(kSharedMemoryFolder.ours, options.temporary_folder);
+  set(kSingleCopy.ours, SingleCopyWord(options));
   // A PMIx that is not where it was built for does not find its plugin, and can do without.
   set("PMIX_MCA_pcompress_base_silence_warning", "1");
   set(kPlacesVariable, PlacesText(options.places));

@@ -65,6 +65,11 @@ std::vector<std::string> WorkerArgv(const GroupOptions& options);
 std::vector<std::string> MpirunArgv(const GroupOptions& options,
                                     const std::vector<std::string>& command);
 
+// How ranks of this host read each other's memory, as Open MPI calls it.
+inline const char* SingleCopyWord(const GroupOptions& options) {
+  return options.single_copy ? "cma" : "none";
+}
+
 // The file that shims read lies in the temporary folder, and holds this.
 std::string RankEnvironmentPath(const GroupOptions& options);
 std::string RankEnvironmentText(const GroupOptions& options);

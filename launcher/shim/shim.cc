@@ -72,6 +72,13 @@ std::optional<std::vector<std::string>> WorkersOwnVariables() {
   return variables;
 }
 
+void TakeMpiSettingsOfThisHost() {
+  for (const HostsMpiSetting& setting : {kSharedMemoryFolder, kSingleCopy}) {
+    const char* const value = std::getenv(setting.ours);
+    if (value != nullptr) setenv(setting.open_mpi, value, 1);
+  }
+}
+
 [[noreturn]] void BecomeWorker(const std::vector<char*>& argv, std::vector<std::string> variables,
                                int log, pid_t parent, const PlaceTaker& place) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -161,6 +168,7 @@ int RunShim(const ShimOptions& options) {
   message.rank = *rank;
   const RankPlace place = PlaceOfThisProcess();
   if (place.slot >= 0) setenv("WEFT_LOCAL_RANK", std::to_string(place.slot).c_str(), 1);
+  TakeMpiSettingsOfThisHost();
   const PlaceTaker taker(place);
   const std::optional<std::vector<std::string>> variables = WorkersOwnVariables();
   if (!variables) {

@@ -285,6 +285,7 @@ TEST_F(MpiHosts, OneMpirunJoinsTheRanksOfAllHosts) {
     EXPECT_EQ(said[4], run_);
     EXPECT_EQ(said[5] + " " + said[6], "a b") << "cluster.env";
     EXPECT_THAT(said[7], HasSubstr("@" + host + "-tmp/g1"));
+    EXPECT_THAT(said[9], HasSubstr("@" + host + "-tmp/g1/vader_segment")) << "no TCP on a host";
   }
   const std::vector<std::string> told = coordinator_->told();
   EXPECT_THAT(told, Contains("h1: wants a daemon on h2"));
