@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "process/folder_entry.h"
@@ -39,8 +38,8 @@ LineFile::~LineFile() {
 
 absl::Status LineFile::Append(absl::string_view line) {
   if (unwritten_.size() < kMaxUnwritten) absl::StrAppend(&unwritten_, line, "\n");
+  const bool failed_before = !trouble_.empty();
   const absl::Status written = Flush();
-  const bool failed_before = std::exchange(has_failed_, !written.ok());
   return failed_before ? absl::OkStatus() : written;
 }
 
@@ -49,10 +48,14 @@ absl::Status LineFile::Flush() {
   const ssize_t written = write(file_, unwritten_.data(), unwritten_.size());
   const int error = errno;
   unwritten_.erase(0, static_cast<size_t>(std::max<ssize_t>(0, written)));
-  if (unwritten_.empty()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
+  if (unwritten_.empty()) {
+    trouble_.clear();
+    return absl::OkStatus();
+  }
+  trouble_ = absl::StrCat(
       path_, ": cannot append a line: ", written < 0 ? std::strerror(error) : "the disk is full",
-      "; training goes on, lines are kept in memory until there is room"));
+      "; training goes on, lines are kept in memory until there is room");
+  return absl::ResourceExhaustedError(trouble_);
 }
 
 }  // namespace weft

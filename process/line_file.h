@@ -26,6 +26,8 @@ class LineFile {
   absl::Status Append(absl::string_view line);
   // Writes what is kept; for after the last line. ResourceExhausted if there still is no room.
   absl::Status Flush();
+  // Why lines wait in memory; empty: all are written.
+  const std::string& trouble() const { return trouble_; }
 
  private:
   LineFile(std::string path, int file) : path_(std::move(path)), file_(file) {}
@@ -33,7 +35,7 @@ class LineFile {
   const std::string path_;
   const int file_;
   std::string unwritten_;
-  bool has_failed_ = false;  // since the last write that went well
+  std::string trouble_;
 };
 
 }  // namespace weft

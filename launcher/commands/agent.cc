@@ -70,7 +70,7 @@ std::string TakeToken() {
 absl::Status TakeHandOver(AgentOptions* options) {
   ASSIGN_OR_RETURN(const HandOver hand_over, ReadHandOver(STDIN_FILENO, kHandOverMs));
   RETURN_IF_ERROR(CheckHost(options->name.empty() ? HostName() : options->name, hand_over,
-                            Version(), OwnAddresses()));
+                            Version(), OwnAddresses(), std::time(nullptr)));
   for (const auto& [name, value] : hand_over.env) setenv(name.c_str(), value.c_str(), 1);
   options->bundle.text = hand_over.bundle;
   return absl::OkStatus();

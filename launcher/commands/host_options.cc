@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "data/whole_file.h"
+#include "launcher/hosts/ssh.h"
 
 namespace weft {
 
@@ -21,6 +22,21 @@ void AddHostOptions(CLI::App& app, HostArguments* arguments) {
   app.add_option("-x", arguments->variables,
                  "pass a variable to every host: -x NAME, or -x NAME=VALUE")
       ->allow_extra_args(false);
+}
+
+std::string OptionsText(const HostArguments& arguments) {
+  const HostWords& words = arguments.words;
+  std::string text;
+  for (const auto& [option, value] : {std::pair("--hosts", &words.hosts),
+                                      {"--hostfile", &words.hostfile},
+                                      {"--include", &words.include},
+                                      {"--exclude", &words.exclude}}) {
+    if (!value->empty()) absl::StrAppend(&text, " ", option, " ", ShellWord(*value));
+  }
+  for (const std::string& variable : arguments.variables) {
+    absl::StrAppend(&text, " -x ", ShellWord(variable));
+  }
+  return text;
 }
 
 absl::StatusOr<std::vector<ListedHost>> HostsOf(HostWords words) {

@@ -23,6 +23,9 @@ void AddHostNames(CLI::App& app, HostWords* words);
 // Adds -x as well.
 void AddHostOptions(CLI::App& app, HostArguments* arguments);
 
+// " --hosts a,b -x NAME", as a shell reads it; empty: nobody has named any.
+std::string OptionsText(const HostArguments& arguments);
+
 // The hosts that are meant; none if nobody has named one. InvalidArgument, one line a mistake.
 absl::StatusOr<std::vector<ListedHost>> HostsOf(HostWords words);
 

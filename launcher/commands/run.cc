@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -20,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "checkpoint/clean_up.h"
+#include "data/unicode.h"
 #include "launcher/batch/flux_exec.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/host_options.h"
@@ -136,6 +138,25 @@ void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
             << "  logs        " << paths.logs() << "\n";
 }
 
+// Says what a run that has ended well lacks all the same: lines of metrics that could never be
+// written, files that somebody has removed. Returns false if there is any.
+bool HasAllFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step,
+                 int64_t lines_lost) {
+  std::vector<std::string> missing = {paths.metrics(), paths.logs()};
+  if (saved_step > 0) missing.push_back(absl::StrCat(CheckpointFolder(job), "/step-", saved_step));
+  std::erase_if(missing, [](const std::string& path) { return std::filesystem::exists(path); });
+  for (const std::string& path : missing) {
+    std::cerr << "weft: " << Printable(path) << " is not there: it was removed, or could not be "
+              << "written\n";
+  }
+  if (lines_lost > 0 && missing.empty()) {
+    std::cerr << "weft: " << Printable(paths.metrics()) << " lacks the lines of " << lines_lost
+              << (lines_lost == 1 ? " step" : " steps")
+              << ": they could not be written; the checkpoints are whole\n";
+  }
+  return missing.empty() && lines_lost == 0;
+}
+
 // More steps are an ordinary resume, as long as the learning rate keeps its curve. They are asked
 // for in tokens where the job does so: it takes one of the two keys. `job`: resolved.
 void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const JobSpec& job,
@@ -145,7 +166,8 @@ void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const Jo
     absl::StrAppend(&given, " --set ", ShellWord(set));
   }
   const int64_t steps = after_step + job.training.steps;
-  std::cout << "try next:\n  " << arguments.program << " run " << given;
+  std::cout << "try next:\n  " << arguments.program << " run " << given
+            << OptionsText(arguments.host_words);
   if (file.tree.FindPath("training.tokens") != nullptr) {
     std::cout << " --set training.tokens="
               << steps * job.training.global_batch_size * job.training.seq_len;
@@ -161,7 +183,7 @@ void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const Jo
 // `job`: resolved.
 int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& job,
             const RunPaths& paths, const RunOutcome& outcome, const Progress& progress,
-            double seconds) {
+            int64_t lines_lost, double seconds) {
   const ProgressState& state = progress.state();
   switch (outcome.end) {
     case RunEnd::kCompleted:
@@ -175,7 +197,7 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
       }
       PrintFiles(job, paths, outcome.saved_step);
       PrintHowToGoOn(arguments, file, job, outcome.saved_step);
-      return kExitOk;
+      return HasAllFiles(job, paths, outcome.saved_step, lines_lost) ? kExitOk : kExitFailed;
     case RunEnd::kSuspended:
       if (outcome.saved_step > 0) {
         std::cout << "stopped at step " << outcome.saved_step
@@ -188,7 +210,7 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
         std::cout << "  but         " << outcome.reason.substr(more + 2) << "\n";
       }
       PrintFiles(job, paths, outcome.saved_step);
-      return kExitOk;
+      return HasAllFiles(job, paths, outcome.saved_step, lines_lost) ? kExitOk : kExitFailed;
     case RunEnd::kCancelled:
       std::cerr << "weft: stopped at once; the last checkpoint is of step " << outcome.saved_step
                 << "; run again to resume from it\n";
@@ -335,7 +357,10 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
   if (!outcome.ok()) return Fail(outcome.status());
   end->run.may_go_on = outcome->end == RunEnd::kSuspended;
   return Summary(arguments, prepared.file, Resolve(job, prepared.plan.layout), prepared.paths,
-                 *outcome, progress, absl::ToDoubleSeconds(absl::Now() - start));
+                 *outcome, progress,
+                 StepsWithoutLine(prepared.paths.metrics(), metrics_bytes, going_on.after_step,
+                                  progress.state().step),
+                 absl::ToDoubleSeconds(absl::Now() - start));
 }
 
 // Removes what attempts that were cut short have left, then checks that there is room for what is

@@ -8,15 +8,29 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "plan/errors.h"
 #include "plan/spec/subnet.h"
 #include "process/folder_token.h"
+#include "process/tls_bundle.h"
 
 namespace weft {
 namespace {
 
 absl::Status Wrong(const std::string& host, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("host ", host, ": ", what));
+}
+
+// The certificate was issued for this run just now. By a clock that is off by more than a day it
+// does not hold, and the coordinator's does not either: the agent would dial for ever.
+absl::Status CheckClock(const std::string& host, const std::string& bundle, int64_t now_s) {
+  if (bundle.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const TlsBundle parsed, ParseBundle(bundle, "that was handed over"));
+  ASSIGN_OR_RETURN(const CertificateFacts facts, DescribeCertificate(parsed.certificate));
+  const absl::Status holds = CheckTime(facts, now_s);
+  if (holds.ok()) return absl::OkStatus();
+  return Wrong(host, absl::StrCat("its clock says ", absl::FormatTime(absl::FromUnixSeconds(now_s)),
+                                  ", but ", holds.message(), ", and set this one right"));
 }
 
 absl::Status CheckFolder(const std::string& host, const HandOver& expected) {
@@ -58,11 +72,13 @@ absl::Status CheckNetwork(const std::string& host, const std::string& network,
 }  // namespace
 
 absl::Status CheckHost(const std::string& host, const HandOver& expected,
-                       const std::string& version, const std::vector<std::string>& addresses) {
+                       const std::string& version, const std::vector<std::string>& addresses,
+                       int64_t now_s) {
   if (expected.version != version) {
     return Wrong(host, absl::StrCat("weft is ", version, " there but ", expected.version,
                                     " here; install both from one build"));
   }
+  RETURN_IF_ERROR(CheckClock(host, expected.bundle, now_s));
   RETURN_IF_ERROR(CheckFolder(host, expected));
   return CheckNetwork(host, expected.network, addresses);
 }

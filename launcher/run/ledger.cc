@@ -229,6 +229,21 @@ std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t fr
   return measured;
 }
 
+int64_t StepsWithoutLine(const std::string& metrics, int64_t from_byte, int64_t after_step,
+                         int64_t last_step) {
+  const int64_t steps = std::max<int64_t>(last_step - after_step, 0);
+  std::vector<bool> has_line(static_cast<size_t>(steps), false);
+  ForEachJsonLine(metrics, {.from_byte = from_byte}, [&](const Json& line) {
+    const auto step = line.find("step");
+    if (step == line.end() || !step->is_number_integer()) return;
+    const auto number = step->get<int64_t>();
+    if (number > after_step && number <= last_step) {
+      has_line[static_cast<size_t>(number - after_step - 1)] = true;
+    }
+  });
+  return std::count(has_line.begin(), has_line.end(), false);
+}
+
 std::string DifferenceText(const LedgerEntry& entry) {
   constexpr double kWorthSaying = 0.2;
   constexpr double kManyTimes = 3;  // from here on nobody reads percents

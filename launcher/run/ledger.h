@@ -94,6 +94,11 @@ struct MeasuredSteps {
 };
 std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte);
 
+// How many of the steps after `after_step`, up to `last_step`, have no line in metrics.jsonl beyond
+// `from_byte`; all of them where the file is not there.
+int64_t StepsWithoutLine(const std::string& metrics, int64_t from_byte, int64_t after_step,
+                         int64_t last_step);
+
 // Returns a sentence with the part that differs most where the measured step differs from the
 // predicted one by more than a fifth. Else empty. Pure.
 std::string DifferenceText(const LedgerEntry& entry);

@@ -106,6 +106,11 @@ void Progress::TakeStep(const v1::Step& step) {
     Say(absl::StrFormat("step %d skipped: loss %g, gradient norm %g%s", step.step(), step.loss(),
                         step.grad_norm(), scale));
   }
+  if (step.not_written() != not_written_) {
+    not_written_ = step.not_written();
+    Say(not_written_.empty() ? "metrics.jsonl has all lines again"
+                             : absl::StrCat("warning: ", not_written_));
+  }
   if (step.has_valid_loss()) {
     state_.valid_loss = step.valid_loss();
     state_.valid_step = step.step();

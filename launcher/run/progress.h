@@ -83,6 +83,7 @@ class Progress {
   bool first_of_generation_ = true;
   bool live_line_ = false;
   std::string last_phase_;
+  std::string not_written_;  // as the newest step said
 };
 
 }  // namespace weft

@@ -171,6 +171,35 @@ TEST(FailingDisk, IsLoudAndTheNextSaveSucceedsWithTheSameLosses) {
   run.ExpectNothingLeft();
 }
 
+// Lines wait in memory. Where they could all be written later, nothing is amiss.
+TEST(FailingDisk, OfMetricsIsSaidAndCountedWhereLinesAreLost) {
+  for (const bool heals : {true, false}) {
+    SCOPED_TRACE(heals);
+    TinyRun run;
+    const std::string flag = fs::path(run.job_path()).parent_path() / "failing";
+    const std::unique_ptr<Child> weft =
+        run.Run({"--set", "training.steps=150", "--set",
+                 "cluster.env={LD_PRELOAD: " WEFT_FAILING_DISK ", FAILING_DISK: " + flag + "}"});
+    run.WaitForStep(15);
+    std::ofstream(flag + ".part") << "lines";
+    fs::rename(flag + ".part", flag);
+    ASSERT_TRUE(Says(*weft, "metrics.jsonl: cannot append a line: Input/output error"))
+        << weft->Stdout() << weft->Stderr();
+    if (heals) fs::remove(flag);
+    const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
+    EXPECT_EQ(outcome.exit_code, heals ? 0 : 1) << outcome.out << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("done: step 150 of 150"));
+    const std::string lost = std::to_string(150 - run.Metrics().size());
+    if (heals) {
+      EXPECT_THAT(outcome.out, HasSubstr("metrics.jsonl has all lines again"));
+      EXPECT_EQ(lost, "0");
+    } else {
+      EXPECT_THAT(outcome.err, HasSubstr("lacks the lines of " + lost + " steps"));
+    }
+    run.ExpectNothingLeft();
+  }
+}
+
 TEST(Folder, OfStrangersIsLeftAsItIs) {
   TinyRun run;
   const std::string titan = fs::path(run.job_path()).parent_path() / "titan";

@@ -61,6 +61,8 @@ TEST_F(HostsRun, GivesTheVeryLossesOfOneHost) {
   StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));
   ExpectEnd();
   EXPECT_EQ(Curve(), alone);
+  const std::string words = run_->Stdout();
+  EXPECT_THAT(words.substr(words.find("try next:")), HasSubstr(" --hosts h1")) << "the same hosts";
 }
 
 // A slot is a device or a share of the cores: which one a rank has is the person's choice.

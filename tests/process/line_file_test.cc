@@ -50,9 +50,11 @@ TEST_F(LineFileTest, KeepsLinesThatThereIsNoRoomForAndSaysSoOnce) {
   EXPECT_EQ((*lines)->Append("second").code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE((*lines)->Append("third").ok()) << "it says nothing new";
   EXPECT_FALSE((*lines)->Flush().ok());
+  EXPECT_NE((*lines)->trouble(), "");
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
   EXPECT_TRUE((*lines)->Append("fourth").ok());
+  EXPECT_EQ((*lines)->trouble(), "");
   EXPECT_EQ(TextOf(path_), "first\nsecond\nthird\nfourth\n");
 }
 

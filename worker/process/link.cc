@@ -481,6 +481,7 @@ void Link::ReportStep(const StepReport& report) {
   step.set_skipped(report.skipped);
   step.set_skipped_steps(report.skipped_steps);
   step.set_loss_scale(report.loss_scale);
+  step.set_not_written(report.not_written);
   impl_->Report(std::move(message));
 }
 

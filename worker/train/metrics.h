@@ -30,6 +30,7 @@ class MetricsFile {
   // Does what LineFile's does.
   absl::Status Append(const StepReport& report, int64_t generation);
   absl::Status Flush() { return lines_->Flush(); }
+  const std::string& trouble() const { return lines_->trouble(); }
 
  private:
   explicit MetricsFile(std::unique_ptr<LineFile> lines) : lines_(std::move(lines)) {}

@@ -238,6 +238,7 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
     if (metrics_ != nullptr) {
       const absl::Status written = metrics_->Append(report, generation_);
       if (!written.ok()) Warn(std::string(written.message()));
+      report.not_written = metrics_->trouble();
     }
     if (hooks_.step_done) hooks_.step_done(report);
     RETURN_IF_ERROR(guard_->CheckGoingOn());  // after it is reported, before it could be saved

@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <string>
 
+#include "process/authority.h"
 #include "process/folder_token.h"
 
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class HostCheck : public ::testing::Test {
@@ -27,7 +29,7 @@ class HostCheck : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string Refusal() const {
-    const absl::Status status = CheckHost("h2", expected_, "v1", {"fd00::1", "10.78.0.12"});
+    const absl::Status status = CheckHost("h2", expected_, "v1", {"fd00::1", "10.78.0.12"}, now_s_);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), ::testing::StartsWith("host h2: "));
     return std::string(status.message());
@@ -35,15 +37,27 @@ class HostCheck : public ::testing::Test {
 
   std::string folder_;
   HandOver expected_;
+  int64_t now_s_ = 1795860000;
 };
 
 TEST_F(HostCheck, PassesAHostThatSharesTheFolderAndTheNetwork) {
-  EXPECT_EQ(CheckHost("h2", expected_, "v1", {"fd00::1", "10.78.0.12"}), absl::OkStatus());
+  EXPECT_EQ(CheckHost("h2", expected_, "v1", {"fd00::1", "10.78.0.12"}, now_s_), absl::OkStatus());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "the token";
   RemoveToken(folder_, expected_.token);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
   expected_.run_folder.clear();
-  EXPECT_EQ(CheckHost("h2", expected_, "v1", {"10.78.0.12"}), absl::OkStatus());
+  EXPECT_EQ(CheckHost("h2", expected_, "v1", {"10.78.0.12"}, now_s_), absl::OkStatus());
+}
+
+// An agent whose clock was two days behind dialed until somebody lost patience.
+TEST_F(HostCheck, NamesAClockByWhichItsCertificateDoesNotHold) {
+  const auto authority = Authority::Create(folder_ + "/ca", now_s_);
+  ASSERT_TRUE(authority.ok()) << authority.status();
+  expected_.bundle = authority->Issue(BundleRole::kAgent, {"h2"}, now_s_).value();
+  EXPECT_EQ(CheckHost("h2", expected_, "v1", {"10.78.0.12"}, now_s_ - 3600), absl::OkStatus());
+  now_s_ -= 2 * 86400;
+  EXPECT_THAT(Refusal(),
+              AllOf(HasSubstr("its clock says "), HasSubstr("compare the hosts' clocks")));
 }
 
 TEST_F(HostCheck, NamesAnotherVersion) {

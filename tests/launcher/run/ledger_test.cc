@@ -174,6 +174,17 @@ TEST(RecordedErrorText, IsASentenceOrNothing) {
   setenv("XDG_STATE_HOME", restore.c_str(), 1);
 }
 
+TEST(StepsWithoutLine, AreThoseThatWereTrainedAndNotWritten) {
+  JobFolder folder;
+  const std::string path = folder.path() + "/metrics.jsonl";
+  EXPECT_EQ(StepsWithoutLine(path, 0, 4, 9), 5) << "the file is not there";
+  const std::string earlier = "{\"step\":5}\n";
+  folder.Write("metrics.jsonl", earlier + "{\"step\":6}\n{\"step\":6}\n{\"step\":9}\n{\"ste");
+  EXPECT_EQ(StepsWithoutLine(path, static_cast<int64_t>(earlier.size()), 4, 9), 3) << "5, 7, 8";
+  EXPECT_EQ(StepsWithoutLine(path, 0, 5, 6), 0);
+  EXPECT_EQ(StepsWithoutLine(path, 0, 9, 9), 0);
+}
+
 TEST(MeasureSteps, TakesTheMedianWithoutTheFirstStepsOfEachGeneration) {
   JobFolder folder;
   const std::string path = folder.path() + "/metrics.jsonl";

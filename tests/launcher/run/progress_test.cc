@@ -97,6 +97,23 @@ TEST(Progress, ARunOfOneStepHasASpeedToo) {
   EXPECT_DOUBLE_EQ(progress.mean_tokens_per_s(), 8192);
 }
 
+TEST(Progress, LinesThatWaitAreSaidOnceAndSoIsTheirEnd) {
+  std::string written;
+  Progress progress(
+      {.log_freq = 100, .steps = 500, .planned_bytes = 1, .write = [&](const std::string& text) {
+         written += text;
+       }});
+  v1::Event event = Step(7, 1);
+  event.mutable_step()->set_not_written("/r/metrics.jsonl: cannot append a line: quota");
+  progress.Take(event);
+  event.mutable_step()->set_step(8);
+  progress.Take(event);
+  EXPECT_EQ(written, "warning: /r/metrics.jsonl: cannot append a line: quota\n");
+  written.clear();
+  progress.Take(Step(9, 1));
+  EXPECT_EQ(written, "metrics.jsonl has all lines again\n");
+}
+
 TEST(Progress, ASkippedStepHasALineOfItsOwnWhateverTheFrequency) {
   std::string written;
   Progress progress(
