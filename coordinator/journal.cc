@@ -1,9 +1,13 @@
 #include "coordinator/journal.h"
 
+#include <sys/stat.h>
+
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 namespace {
@@ -13,7 +17,34 @@ constexpr char kCure[] =
     "move it away and run the same command again: training resumes from the newest checkpoint that "
     "verifies";
 
+// Paths are compared by what they lead to: a folder may be mounted twice, or be reached by a link.
+bool IsSameFolder(const std::string& a, const std::string& b) {
+  struct stat of_a = {}, of_b = {};
+  if (stat(a.c_str(), &of_a) != 0 || stat(b.c_str(), &of_b) != 0) return false;
+  return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+// The run folder of the newest submission; empty: there is none.
+std::string RunFolderOf(const std::vector<StoredEvent>& facts) {
+  for (auto fact = facts.rbegin(); fact != facts.rend(); ++fact) {
+    if (const auto* submitted = std::get_if<Submitted>(&fact->event)) return submitted->run_folder;
+  }
+  return "";
+}
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Journal>> Journal::OpenInRunFolder(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Open(path));
+  ASSIGN_OR_RETURN(const std::vector<StoredEvent> facts, journal->Replay());
+  const std::string is_of = RunFolderOf(facts);
+  if (is_of.empty() || IsSameFolder(is_of, EntryOf(path).folder)) return journal;
+  journal.reset();
+  ASSIGN_OR_RETURN(std::string aside, RecordFile::MoveAside(path, "of-another-folder"));
+  ASSIGN_OR_RETURN(journal, Open(path));
+  journal->moved_aside_ = std::move(aside);
+  return journal;
+}
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file,

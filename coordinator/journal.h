@@ -21,14 +21,22 @@ class Journal final {
   // it is damaged; names the place and the cure.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
 
+  // As Open, of the journal that lies in its run's folder. One whose newest submission is of
+  // another folder is moved aside, too, to `<path>.of-another-folder[.<n>]`: the run folder was
+  // copied, and what the journal tells of is to be done elsewhere, or was moved, and nothing is
+  // there any more.
+  static absl::StatusOr<std::unique_ptr<Journal>> OpenInRunFolder(const std::string& path);
+
   // The same of a journal that is there, to look at: as RecordFile::OpenToRead.
   static absl::StatusOr<std::unique_ptr<Journal>> OpenToRead(const std::string& path);
 
   // All facts, checked against their checksums, revisions 1, 2, 3... DataLoss as above.
   absl::StatusOr<std::vector<StoredEvent>> Replay();
 
-  // Returns where the journal of another format is now; empty: there was none.
-  const std::string& moved_aside() const { return file_->moved_aside(); }
+  // Returns where the journal that was in the way is now; empty: there was none.
+  const std::string& moved_aside() const {
+    return moved_aside_.empty() ? file_->moved_aside() : moved_aside_;
+  }
 
   // Returns once all of these facts are on the disk, or none, after one wait for it. Their
   // revisions have to be the next ones. ResourceExhausted: the disk has no room; nothing has
@@ -39,6 +47,7 @@ class Journal final {
   explicit Journal(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
 
   const std::unique_ptr<RecordFile> file_;
+  std::string moved_aside_;  // as of another folder
 };
 
 }  // namespace weft

@@ -86,18 +86,23 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(const std::string& 
   ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file, OpenAny(path, format, cure, &found));
   if (found == format.version) return file;
   file.reset();  // writes its log back into the one file
-  const std::string aside = FreeName(absl::StrCat(path, ".format-", found));
+  ASSIGN_OR_RETURN(const std::string aside, MoveAside(path, absl::StrCat("format-", found)));
+  ASSIGN_OR_RETURN(file, OpenAny(path, format, cure, &found));
+  file->moved_aside_ = aside;
+  return file;
+}
+
+absl::StatusOr<std::string> RecordFile::MoveAside(const std::string& path,
+                                                  absl::string_view suffix) {
+  std::string aside = FreeName(absl::StrCat(path, ".", suffix));
   if (rename(path.c_str(), aside.c_str()) != 0) {
     return absl::UnavailableError(
-        absl::StrCat("journal ", path, ": has format ", found,
-                     " and cannot be moved aside: ", std::strerror(errno)));
+        absl::StrCat("journal ", path, ": cannot be moved to ", aside, ": ", std::strerror(errno)));
   }
   for (const char* part : {"-wal", "-shm"}) {
     rename(absl::StrCat(path, part).c_str(), absl::StrCat(aside, part).c_str());
   }
-  ASSIGN_OR_RETURN(file, OpenAny(path, format, cure, &found));
-  file->moved_aside_ = aside;
-  return file;
+  return aside;
 }
 
 absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::OpenToRead(const std::string& path,

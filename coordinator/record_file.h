@@ -50,6 +50,8 @@ class RecordFile final {
   static absl::StatusOr<std::unique_ptr<RecordFile>> OpenToRead(const std::string& path,
                                                                 const Format& format,
                                                                 const std::string& cure);
+  // Renames a file that nobody holds, with its log, to `<path>.<suffix>[.<n>]`, and returns that.
+  static absl::StatusOr<std::string> MoveAside(const std::string& path, absl::string_view suffix);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;

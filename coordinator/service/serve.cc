@@ -130,10 +130,10 @@ absl::Status ServeFleet(const ServeOptions& options, End& end) {
 }
 
 absl::Status ServeJob(const ServeOptions& options, End& end) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Open(options.journal));
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::OpenInRunFolder(options.journal));
   if (!journal->moved_aside().empty()) {
-    LogWarning(absl::StrCat("the journal of another version is now ", journal->moved_aside(),
-                            "; the run goes on from its checkpoints"));
+    LogWarning(absl::StrCat("the journal of another version, or of another run folder, is now ",
+                            journal->moved_aside(), "; the run goes on from its checkpoints"));
   }
   DriverOptions driver_options;
   driver_options.version = Version();

@@ -167,6 +167,27 @@ TEST_F(JournalTest, MovesAnotherVersionsFormatAside) {
   }
 }
 
+// A run folder that was copied: what its journal tells of is the other one's to go on with.
+TEST_F(JournalTest, OfAnotherRunFolderIsMovedAside) {
+  Submitted submitted = FullSubmission();
+  submitted.run_folder = folder_;
+  Write({submitted});
+  std::filesystem::create_directory(folder_ + "/copy");
+  std::filesystem::copy_file(path_, folder_ + "/copy/journal.db");
+  std::filesystem::create_directory_symlink(folder_, folder_ + "/link");
+  for (const std::string& same : {path_, folder_ + "/link/journal.db"}) {
+    const auto own = Journal::OpenInRunFolder(same);
+    ASSERT_TRUE(own.ok()) << own.status();
+    EXPECT_EQ((*own)->moved_aside(), "");
+    EXPECT_EQ((*own)->Replay()->size(), 1u);
+  }
+  const auto copied = Journal::OpenInRunFolder(folder_ + "/copy/journal.db");
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ((*copied)->moved_aside(), folder_ + "/copy/journal.db.of-another-folder");
+  EXPECT_TRUE((*copied)->Replay()->empty());
+  EXPECT_EQ(Journal::OpenToRead((*copied)->moved_aside()).value()->Replay()->size(), 1u);
+}
+
 // A fact that could not be written for want of room is written later, and nothing is lost or
 // doubled.
 TEST_F(JournalTest, TakesTheSameFactAgainOnceThereIsRoom) {
