@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "tests/hosts/equal_rates.h"
 #include "tests/slurm/slurm_run.h"
@@ -94,14 +95,18 @@ TEST_F(SlurmRun, IsPreemptedAndResumesOnFewerNodes) {
   Curve();  // no step was lost: each that was done again has the same loss
 }
 
-TEST_F(SlurmRun, LeavesNothingWhenItIsCancelled) {
+// TERM goes to all of its processes at once, srun and weftd among them, and KILL comes KillWait
+// later, Slurm's default here.
+TEST_F(SlurmRun, SavesAndLeavesNothingWhenItIsCancelled) {
   SlurmJobWords words = Long();
-  words.steps = 1000000;
+  words.save_every = words.steps = 1000000;
   const std::string job = Submit(WriteJob(words));
   ASSERT_TRUE(WaitForStep(20)) << Words();
   bed_->Head("scancel " + job);
   EXPECT_EQ(bed_->AwaitState(job, {"CANCELLED", "PENDING"}, kPatienceS), "CANCELLED");
   EXPECT_EQ(bed_->Head("squeue -h"), "") << "nobody has requeued it";
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/checkpoint/step-" + std::to_string(LastStep())))
+      << Words();
 }
 
 TEST_F(SlurmRun, IsStoppedFromTheHead) {

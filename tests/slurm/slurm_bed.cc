@@ -29,7 +29,7 @@ std::string Config(const std::string& folder, const std::string& more) {
        << "/spool-%n\nSlurmctldPidFile=/run/slurmctld.pid\nSlurmdPidFile=/run/slurmd.pid\n"
        << "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nReturnToService=2\n"
        << "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
-       << "KillWait=5\nSlurmdTimeout=60\nMessageTimeout=10\nSlurmdParameters=config_overrides\n"
+       << "KillWait=30\nSlurmdTimeout=60\nMessageTimeout=10\nSlurmdParameters=config_overrides\n"
        << "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1\n"
        << "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nJobCompType=jobcomp/none\n"
        << more;

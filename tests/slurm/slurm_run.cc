@@ -41,7 +41,7 @@ std::string SlurmRun::WriteJob(const SlurmJobWords& words) {
                       << ", seed: 42}\n"
                       << "optimizer: {name: adamw, lr: 1.0e-3}\nlr_scheduler: {type: constant}\n"
                       << "parallelism: {" << words.parallelism << "}\n"
-                      << "checkpoint: {interval: 10, keep_latest_k: 3}\n"
+                      << "checkpoint: {interval: " << words.save_every << ", keep_latest_k: 3}\n"
                       << words.more << "cluster: {profile: cpu, network: " << HostBed::kNetwork
                       << ", " << words.cluster << "}\n";
   return path;

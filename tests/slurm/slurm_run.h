@@ -23,6 +23,7 @@ struct SlurmJobWords {
   // The nodes share this machine's cores with other tests, so that one may be found too slow.
   std::string more = "fault_tolerance: {preflight: false}\n";
   int64_t steps = 60;
+  int64_t save_every = 10;  // steps
 };
 
 class SlurmRun : public ::testing::Test {
