@@ -98,7 +98,9 @@ class AgentLink::Impl {
   void Run() {
     bool first = true;
     while (true) {
-      const auto channel = OpenChannel(options_.coordinator, options_.bundle);
+      // The fleet's weftd may be another user's; that of `weft run` is this one's.
+      const Listens who = hello_.allocation() > 0 ? Listens::kService : Listens::kThisUser;
+      const auto channel = OpenChannel(options_.coordinator, options_.bundle, who);
       if (channel.ok()) {
         first = false;
         RunStream(*channel);

@@ -17,6 +17,7 @@
 #include "launcher/machine/descriptor.h"
 #include "process/clock.h"
 #include "process/folder_entry.h"
+#include "process/folder_users.h"
 
 extern char** environ;
 
@@ -162,6 +163,7 @@ std::vector<proto::StacksTaken> StackTaker::Taken() {
 bool WritePrivately(const std::string& path, const std::string& text) {
   const Descriptor file(OpenEntry(LogEntryOf(path), EntryUse::kRewrite, 0600).descriptor);
   if (!file.valid()) return false;
+  LetRead(UsersOf(EntryOf(path).folder).all(), file.get());
   size_t written = 0;
   while (written < text.size()) {
     const ssize_t some = write(file.get(), text.data() + written, text.size() - written);

@@ -14,7 +14,8 @@ namespace weft {
 // look at them, and what the kernel says they are in; all within `limit_ms`. Blocks.
 std::string StacksOf(const std::map<int, int64_t>& processes, int64_t limit_ms);
 
-// A file of this user alone; false if it cannot be written. May block as long as the disk does.
+// A file of this user alone, and of those by name who are let into its folder (folder_users.h);
+// false if it cannot be written. May block as long as the disk does.
 bool WritePrivately(const std::string& path, const std::string& text);
 
 // Takes stacks on threads of its own: neither a tool nor a disk holds up the agent.
