@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/fleet/fleet.h"
 #include "plan/errors.h"
 #include "plan/spec/checkpoint_folder.h"
 #include "process/folder_entry.h"
@@ -141,8 +142,8 @@ std::set<uid_t> WritersOf(const FleetJob& placed, const std::map<std::string, Fl
   std::set<uid_t> writers;
   for (const FleetShare& share : placed.shares) {
     const auto host = hosts.find(share.machine);
-    if (host == hosts.end() || host->second.owner_uid <= 0) continue;
-    if (const std::optional<uid_t> other = OtherUser(host->second.owner_uid)) {
+    const int64_t user = host == hosts.end() ? 0 : RanksUid(host->second, placed.request);
+    if (const std::optional<uid_t> other = OtherUser(user); other && *other != 0) {
       writers.insert(*other);
     }
   }

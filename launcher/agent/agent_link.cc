@@ -46,9 +46,10 @@ class AgentLink::Impl {
       : options_(std::move(options)), hello_(options_.hello), heard_ms_(options_.now_ms()) {}
 
   absl::Status Start() {
-    ASSIGN_OR_RETURN(
-        relay_, RankRelay::Start(options_.rank_socket, options_.now_ms,
-                                 [this](const proto::AgentReport& said) { return SendUp(said); }));
+    ASSIGN_OR_RETURN(relay_, RankRelay::Start(
+                                 options_.rank_socket, options_.now_ms,
+                                 [this](const proto::AgentReport& said) { return SendUp(said); },
+                                 options_.ranks_user));
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }

@@ -70,6 +70,35 @@ TEST_F(Attacks, ALinkInTheRunFolderIsNotFollowed) {
   EXPECT_THAT(Words(), HasSubstr("\"events.jsonl\" is a symbolic link of user 12345"));
 }
 
+// The submitter owns the run folder, and puts a link in the place of a folder there while ranks of
+// another user train.
+TEST_F(Attacks, ALinkInPlaceOfTheCheckpointsLeadsNobodyElsewhere) {
+  StartHost(2);
+  const std::string run = folder() + "/swapped", saved = run + "/checkpoint";
+  const std::string victims = folder() + "/victims", events = run + "/events.jsonl";
+  MakeFolderAs(kService, victims, 0755);
+  MakeFolderAs(kSubmitter, run, 0777);
+  std::string job;
+  ASSERT_EQ(SubmitAs(kSubmitter, Job("swapped", 2, 4000), &job), absl::OkStatus());
+  WaitForStep(job, 5);
+  std::filesystem::rename(saved, run + "/aside");
+  LinkAs(kSubmitter, victims, saved);
+  ASSERT_EQ(Checkpoint(job), absl::OkStatus());
+  const auto says = [&](const std::string& words) {
+    return Eventually(kPatienceS,
+                      [&] { return ReadText(events).find(words) != std::string::npos; });
+  };
+  EXPECT_TRUE(says("not_saved")) << ReadText(events);
+  EXPECT_THAT(ReadText(events), HasSubstr("is a symbolic link of user 12345"));
+  EXPECT_TRUE(std::filesystem::is_empty(victims));
+  std::filesystem::remove(saved);
+  std::filesystem::rename(run + "/aside", saved);
+  ASSERT_EQ(Checkpoint(job), absl::OkStatus());
+  EXPECT_TRUE(says("\"committed\"")) << ReadText(events);
+  EXPECT_EQ(Stop(job, v1::StopRequest::NOW), absl::OkStatus());
+  WaitForPhase(job, "CANCELLED");
+}
+
 TEST_F(Attacks, AJobWritesIntoNoFolderOfAnotherUser) {
   MakeFolderAs(kService, folder() + "/operators", 0755);
   MakeFolderAs(kStranger, folder() + "/strangers", 0777);

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -65,7 +67,7 @@ TEST_F(ThreeUsers, TrainAJobInAFolderThatWeftdMakesForThem) {
   }
   // Saves, gives the host back, and goes on from there.
   ASSERT_EQ(Pause("job-1"), absl::OkStatus());
-  const int64_t paused_at = WaitForPhase("job-1", "SUSPENDED").step();
+  const int64_t paused_at = WaitForPhase("job-1", "PAUSED").step();
   EXPECT_TRUE(std::filesystem::exists(run + "/checkpoint/step-" + std::to_string(paused_at) +
                                       "/manifest.json"));
   ASSERT_EQ(Resume("job-1"), absl::OkStatus());
@@ -105,6 +107,80 @@ TEST_F(ThreeUsers, AnAgentsUserIsNotLetIntoWhatIsWeftdsOwn) {
               AllOf(HasSubstr("/keys: is there, and was not made for user 12349"),
                     HasSubstr("setfacl -R -m u:12349:rwX")));
   EXPECT_THAT(Run(As(kAgents, {"/bin/ls", folder() + "/keys"})), HasSubstr("ermission denied"));
+}
+
+// Users of any Debian.
+constexpr uid_t kDaemon = 1;
+
+class RootsAgent : public UsersBed {
+ protected:
+  uid_t AgentsUser() const override { return 0; }
+  std::vector<std::string> WeftdWords() const override {
+    std::vector<std::string> words = UsersBed::WeftdWords();
+    words.push_back("--user=daemon=submitter");
+    return words;
+  }
+  std::vector<std::string> HostWords(int slots) const override {
+    std::vector<std::string> words = UsersBed::HostWords(slots);
+    words.insert(words.begin(), {"/usr/bin/env", "SECRET_OF_ROOT=x"});
+    return words;
+  }
+  // A line of /proc/PID/status, "Uid": without what does not print.
+  static std::string StatusOf(int64_t pid, const std::string& name) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    std::string text;
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind(name + ":", 0) != 0) continue;
+      std::istringstream words(line.substr(name.size() + 1));
+      for (std::string word; words >> word;) text += (text.empty() ? "" : " ") + word;
+    }
+    return text;
+  }
+};
+
+TEST_F(RootsAgent, RunsRanksAsWhoeverHasSubmittedThem) {
+  StartHost(2);
+  const std::string run = folder() + "/runs/mine";
+  const std::string path = folder() + "/mine.yaml";
+  WriteAs(kDaemon, path, JobFileText("mine", 2, 600), 0644);
+  ASSERT_THAT(
+      Weft(kDaemon, {"submit", path, "--coordinator=unix:" + socket(), "--run-folder", run}),
+      HasSubstr("job-1: dp=2"));
+  WaitForStep("job-1", 5);
+  for (const char* program : {"weft-worker ", "mpirun ", "weft-shim "}) {
+    const std::vector<Found> found = Processes(program);
+    EXPECT_FALSE(found.empty()) << program;
+    for (const Found& each : found) {
+      EXPECT_EQ(StatusOf(each.pid, "Uid"), "1 1 1 1") << program;
+      EXPECT_EQ(StatusOf(each.pid, "Gid"), "1 1 1 1") << program;
+      EXPECT_EQ(StatusOf(each.pid, "Groups"), "1") << program;
+      EXPECT_EQ(StatusOf(each.pid, "CapPrm"), "0000000000000000") << program;
+      EXPECT_EQ(StatusOf(each.pid, "CapEff"), "0000000000000000") << program;
+      EXPECT_EQ(StatusOf(each.pid, "NoNewPrivs"), "1") << program;
+      EXPECT_EQ(VariableOf(each.pid, "SECRET_OF_ROOT"), "") << program;
+      EXPECT_EQ(VariableOf(each.pid, "USER"), "daemon") << program;
+    }
+  }
+  ASSERT_EQ(Pause("job-1"), absl::OkStatus());
+  WaitForPhase("job-1", "PAUSED");
+  EXPECT_TRUE(Processes("weft-worker ").empty());
+  ASSERT_EQ(Resume("job-1"), absl::OkStatus());
+  EXPECT_EQ(WaitForPhase("job-1", "COMPLETED").step(), 600);
+  EXPECT_EQ(CurveOf(run).size(), 600u);
+  EXPECT_EQ(OwnerOf(run + "/checkpoint/step-600/manifest.json"), kDaemon);
+  EXPECT_EQ(OwnerOf(run + "/logs/generation-1/rank-0.log"), kDaemon);
+  v1::LogsRequest logs;
+  logs.set_job_id("job-1");
+  EXPECT_FALSE(Logs(logs).empty());
+}
+
+TEST_F(RootsAgent, RunsNoJobOfWhomItsHostDoesNotKnow) {
+  StartHost(2);
+  std::string job;
+  ASSERT_EQ(SubmitAs(kSubmitter, Job("unknown", 2, 1), &job), absl::OkStatus());
+  EXPECT_THAT(WaitForPhase(job, "FAILED").reason(),
+              HasSubstr("the job is of user 12345, who is 12345 for weftd and unknown on this "
+                        "host"));
 }
 
 }  // namespace
