@@ -214,7 +214,7 @@ int MakeFolderFor(const FolderUsers& users, const std::string& folder) {
 int LetIn(const FolderUsers& users, const EntryPath& folder) {
   const OpenedEntry found = MakeEntryFolder(folder);
   if (!found.ok()) return found.error;
-  // What was opened as a place alone takes no list.
+  // A folder that is open as a place alone takes no list.
   const int opened = openat(found.descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int error = errno;
   close(found.descriptor);

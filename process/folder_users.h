@@ -20,9 +20,10 @@ struct FolderUsers {
 };
 
 // Makes `folder` as one of this user's for `users`, who may pass through those parents that are
-// made for it, or were made so for others. 0, or an errno; EEXIST: it is there. Where the file
-// system keeps no lists (NFS 4), readers have what the umask leaves, and writers come in by their
-// primary group, if all have one and this user is in it; EOPNOTSUPP: they do not.
+// made for it, or were made so for others. 0, or an errno; EEXIST: it is there, behind parents
+// that they may pass now. Where the file system keeps no lists (NFS 4), readers have what the umask
+// leaves, and writers come in by their primary group, if all have one and this user is in it;
+// EOPNOTSUPP: they do not.
 int MakeFolderFor(const FolderUsers& users, const std::string& folder);
 
 // Lets them into a folder of this user's, beside those who may already. Errors as MakeFolderFor's;
@@ -32,7 +33,7 @@ int LetIn(const FolderUsers& users, const EntryPath& folder);
 // Whether others have been let in there, by the folder's list or by its group.
 bool IsMadeForOthers(const std::string& folder);
 
-// Those whom the list of `folder` names; none: it names nobody, or is not there.
+// Returns those whom the list of `folder` names; none: it names nobody, or is not there.
 FolderUsers UsersOf(const std::string& folder);
 
 // Lets `readers` read a file of this user's that is open, and no group and nobody else. None: the

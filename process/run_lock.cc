@@ -61,7 +61,7 @@ absl::StatusOr<RunLock> RunLock::TakeCheckpoints(const std::string& folder,
 absl::StatusOr<RunLock> RunLock::Take(const std::string& folder, const EntryPath& file,
                                       absl::string_view what, absl::string_view if_not_writable,
                                       absl::string_view if_in_use) {
-  // What lies below a folder of others was made by whoever knows them.
+  // A folder below one of others was made by whoever knows them.
   const int error = file.folder == folder ? MakeFolder(folder) : 0;
   if (error != 0) {
     return absl::InvalidArgumentError(absl::StrCat("cannot create ", what, " ", folder, ": ",

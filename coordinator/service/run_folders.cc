@@ -67,7 +67,7 @@ absl::Status NotLetIn(const std::set<uid_t>& writers, const std::string& folder,
       "user's group"));
 }
 
-// What weftd's user has of its own, and nobody has been let into, may be anything.
+// A folder of weftd's own that nobody has been let into may hold anything.
 absl::Status NotMadeForOthers(const std::set<uid_t>& writers, const std::string& folder) {
   const std::string own = UserName(geteuid()), other = NamesOf(writers);
   return absl::FailedPreconditionError(absl::StrCat(

@@ -32,8 +32,8 @@ std::optional<uid_t> OtherUser(int64_t uid);
 // from the network. REQUIRES: the submission's job can be read.
 absl::Status MakeFoldersFor(const Caller& caller, const v1::Submission& submission);
 
-// Those as whom the agents and ranks of a placed job run, without this process's own user and root,
-// who need not be let in. Over the network a user's id is what the host's offer says.
+// Returns the users as whom the agents and ranks of a placed job run, without this process's own
+// and root, who need not be let in. Over the network a user's id is what the host's offer says.
 std::set<uid_t> WritersOf(const FleetJob& placed, const std::map<std::string, FleetHost>& hosts);
 
 // Makes what is missing of the folders of the job that is placed now, lets its writers in, and

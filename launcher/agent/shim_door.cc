@@ -121,6 +121,13 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
       LogWarning("a shim speaks another version; install weft-shim and weft together");
       break;
     }
+    // The agent may be root, and signals it later.
+    const bool is_theirs = !user_ || OwnerOf(beside) == user_->uid;
+    if (message->kind == ShimMessage::Kind::kStarted && !is_theirs) {
+      LogWarning(absl::StrCat("refused process ", shim.pid, ": its worker is not user ",
+                              user_->name, "'s, as whom it runs"));
+      break;
+    }
     if (message->kind == ShimMessage::Kind::kStarted) {
       shim.started = *message;
       shim.worker = std::move(beside);
@@ -136,7 +143,7 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     said.push_back(*std::move(message));
   }
   if (shim.started.generation > 0 && !shim.ended) {
-    SignalWorker(shim, SIGKILL);
+    SignalPidfd(shim.worker, SIGKILL);
     ShimMessage& end = said.emplace_back(shim.started);
     end.kind = ShimMessage::Kind::kEnded;
     end.wait_status = SIGKILL;  // as wait(2) encodes it
@@ -172,14 +179,8 @@ void ShimDoor::HangUp(int64_t pid) {
 
 void ShimDoor::Signal(int64_t generation, int signal) const {
   for (const auto& [fd, shim] : shims_) {
-    if (shim.started.generation == generation) SignalWorker(shim, signal);
+    if (shim.started.generation == generation) SignalPidfd(shim.worker, signal);
   }
-}
-
-// Whoever hands over a process of somebody else has it signalled by its own rights.
-void ShimDoor::SignalWorker(const Shim& shim, int signal) const {
-  const AsUser as(user());
-  SignalPidfd(shim.worker, signal);
 }
 
 }  // namespace weft

@@ -20,7 +20,7 @@ namespace weft {
 class ShimDoor {
  public:
   // Listens at `path`, which must not exist yet. `user`: as whom shims and workers run, where that
-  // is another one; what they hand over is used with that user's rights alone.
+  // is another one; whoever hands over a worker of somebody else is cut off.
   static absl::StatusOr<std::unique_ptr<ShimDoor>> Open(
       const std::string& path, std::optional<ProcessUser> user = std::nullopt);
   ~ShimDoor();  // removes the socket
@@ -57,7 +57,6 @@ class ShimDoor {
       : path_(std::move(path)), user_(std::move(user)), packet_(kMostShimBytes, '\0') {}
   const ProcessUser* user() const { return user_ ? &*user_ : nullptr; }
   absl::Status Listen();
-  void SignalWorker(const Shim& shim, int signal) const;
   void Accept();
   // False once the shim is gone.
   bool Read(Shim& shim, std::vector<ShimMessage>& said);

@@ -3,6 +3,7 @@
 #include <grp.h>
 #include <pwd.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -85,6 +87,23 @@ absl::Status GiveTo(const ProcessUser& user, const std::string& path) {
 
 std::optional<uid_t> IdOf(const ProcessUser* user) {
   return user == nullptr ? std::nullopt : std::optional<uid_t>(user->uid);
+}
+
+std::optional<uid_t> OwnerOf(const Descriptor& pidfd) {
+  const auto process = [&] {
+    std::ifstream facts(absl::StrCat("/proc/self/fdinfo/", pidfd.get()));
+    pid_t pid = 0;
+    for (std::string word; facts >> word;) {
+      if (word == "Pid:" && facts >> pid) return pid;
+    }
+    return 0;
+  };
+  const pid_t pid = process();
+  struct stat found = {};
+  const bool is_known = pid > 0 && stat(absl::StrCat("/proc/", pid).c_str(), &found) == 0;
+  // As long as it is there, its number is no other's.
+  if (!is_known || process() != pid) return std::nullopt;
+  return found.st_uid;
 }
 
 AsUser::AsUser(const ProcessUser* user) : is_other_(user != nullptr) {

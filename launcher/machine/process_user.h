@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "launcher/machine/descriptor.h"
 
 namespace weft {
 
@@ -30,7 +31,7 @@ absl::StatusOr<ProcessUser> FindProcessUser(const std::string& name, int64_t uid
 // Whether a process of that user may see the variable of root's: none but those that say where
 // programs are, how to print, which devices are meant, and weft's own.
 bool MayInherit(absl::string_view variable);
-// What a process of that user is told of itself.
+// The variables that tell a process of that user of itself.
 std::map<std::string, std::string> VariablesOf(const ProcessUser& user);
 
 // Makes this process that user's for good: its groups, no capability, and none by what it executes
@@ -42,8 +43,11 @@ absl::Status GiveTo(const ProcessUser& user, const std::string& path);
 // Its id; none of nobody.
 std::optional<uid_t> IdOf(const ProcessUser* user);
 
-// While it lives, this thread opens and makes files and sends signals as that user, whatever that
-// user may have put in their places; null: as ever. So does a thread that it starts meanwhile, for
+// The user of the process that a pidfd is of; none: it has ended, or the descriptor is another one.
+std::optional<uid_t> OwnerOf(const Descriptor& pidfd);
+
+// While it lives, this thread opens and makes files as that user, whatever that user may have put
+// in their places; null: as ever. So does a thread that it starts meanwhile, for
 // good. REQUIRES: root.
 class AsUser {
  public:

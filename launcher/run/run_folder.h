@@ -35,8 +35,8 @@ inline std::string SocketPath(const std::string& run_folder) {
   return run_folder + "/weftd.sock";
 }
 
-// Opens a file of lines in a run folder, events.jsonl or metrics.jsonl: a link that another user has
-// put there is not followed.
+// Opens a file of lines in a run folder, events.jsonl or metrics.jsonl. A link that another user
+// has put there is not followed.
 OpenedLines LinesOfRun(const std::string& path);
 
 // InvalidArgument if a weftd that serves jobs holds the run for one of them: that is looked at and

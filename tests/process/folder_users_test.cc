@@ -56,7 +56,7 @@ class FolderUsersTest : public testing::Test {
 TEST_F(FolderUsersTest, ReadersReadAndWritersWriteUnderAnyUmask) {
   const std::string run = top_ + "/of/one/run";
   ASSERT_EQ(MakeFolderFor({.readers = {kReader}}, run), 0);
-  EXPECT_EQ(MakeFolderFor({.readers = {kReader}}, run), EEXIST);
+  EXPECT_EQ(MakeFolderFor({.readers = {}, .writers = {kWriter}}, run), EEXIST);
   ASSERT_EQ(LetIn({.writers = {kWriter}}, {run, "."}), 0);
   EXPECT_TRUE(May(kReader, run, R_OK | X_OK));
   EXPECT_FALSE(May(kReader, run, W_OK));

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -138,6 +139,8 @@ TEST_F(AgentAttacks, AnEndThatIsNoneIsNotBelievedOfTheJobsOwnAgent) {
   const std::pair<int, std::string> ends[] = {
       {3, "says that it is through after step 3; the job ends at step 400"},
       {400, "says that it is through, but step 400, the last one, was not committed"}};
+  std::array<char, 256> rank_host = {};
+  ASSERT_EQ(gethostname(rank_host.data(), rank_host.size() - 1), 0);
   int64_t generation = 0;
   for (const auto& [step, why] : ends) {
     generation = WaitFor(job, [&](const v1::Job& seen) {
@@ -154,11 +157,12 @@ TEST_F(AgentAttacks, AnEndThatIsNoneIsNotBelievedOfTheJobsOwnAgent) {
     const std::vector<Found> agents = Processes(BinaryPath("/bin/weft") + " agent --coordinator");
     ASSERT_EQ(agents.size(), 1u) << Words();
     const v1::Host host = Host();
-    const std::string said = OnSocket(
-        kWeftdsUser, {"end", "job=" + job, "allocation=1", "machine=" + host.machine(),
-                      "host=" + host.host(), absl::StrCat("pid=", agents[0].pid),
-                      "token=" + VariableOf(agents[0].pid, kAgentTokenVariable),
-                      "generation=" + number, "rank_pid=" + rank_pid, absl::StrCat("step=", step)});
+    const std::string said =
+        OnSocket(kWeftdsUser, {"end", "job=" + job, "allocation=1", "machine=" + host.machine(),
+                               "host=" + host.host(), absl::StrCat("pid=", agents[0].pid),
+                               "token=" + VariableOf(agents[0].pid, kAgentTokenVariable),
+                               "generation=" + number, absl::StrCat("rank_host=", rank_host.data()),
+                               "rank_pid=" + rank_pid, absl::StrCat("step=", step)});
     EXPECT_THAT(said, HasSubstr(why));
   }
   EXPECT_EQ(WaitForPhase(job, "COMPLETED").step(), 400);

@@ -2,7 +2,7 @@
 // in", or the status. For tests that run it as other users and with other certificates.
 //
 //   weft_attacker TARGET attach|offer [tls=FILE] [job=] [allocation=] [machine=] [host=] [token=]
-//   weft_attacker TARGET end ... pid= generation= rank_pid= step=
+//   weft_attacker TARGET end ... pid= generation= rank_host= rank_pid= step=
 //
 // "end": that the job's agent is back, and its rank 0 through after that step.
 #include <grpcpp/grpcpp.h>
@@ -70,7 +70,7 @@ absl::Status Say(grpc::ClientContext& context, Stream& stream, const Report& rep
   return FromGrpc(stream.Finish());
 }
 
-// Of the rank, in the agent's stream.
+// A report of the rank lies in the agent's stream.
 proto::AgentReport FromRank(Words& words, proto::WorkerReport said) {
   said.set_generation(NumberIn(words, "generation"));
   proto::AgentReport report;
@@ -84,7 +84,7 @@ template <typename Stream>
 absl::Status SayTheEnd(grpc::ClientContext& context, Stream& stream, Words& words) {
   stream.Write(HelloOf(words));
   proto::WorkerReport registered, finished;
-  registered.mutable_register_()->set_host(words["host"]);
+  registered.mutable_register_()->set_host(words["rank_host"]);
   registered.mutable_register_()->set_pid(NumberIn(words, "rank_pid"));
   registered.mutable_register_()->set_version(Version());
   registered.mutable_register_()->set_world_size(2);

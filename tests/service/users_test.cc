@@ -101,8 +101,9 @@ TEST_F(ThreeUsers, AnAgentsUserIsNotLetIntoWhatIsWeftdsOwn) {
   StartHost(2);
   MakeFolderAs(kService, folder() + "/keys", 0700);
   WriteAs(kService, folder() + "/keys/key", "secret", 0600);
-  // The operator is trusted with weftd's files, the agents' user is not.
-  const std::string job = Submit(Job("keys", 2, 1));
+  // Whoever submits as weftd's user may name all that is that user's; the agents' may not have it.
+  std::string job;
+  ASSERT_EQ(SubmitAs(kService, Job("keys", 2, 1), &job), absl::OkStatus());
   EXPECT_THAT(WaitForPhase(job, "FAILED").reason(),
               AllOf(HasSubstr("/keys: is there, and was not made for user 12349"),
                     HasSubstr("setfacl -R -m u:12349:rwX")));

@@ -21,7 +21,7 @@ namespace {
 constexpr char kDefaultLimit[] = "kMostJsonBytes";
 constexpr char kTrusted[] = "";  // a program of weft's own answers, or it is a text of this process
 
-// What a source file reads by one limit, as the page calls it.
+// A JsonRow is a kind of text that a source file reads by one limit, as the page calls it.
 struct JsonRow {
   std::string source;
   std::string limit;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <future>
@@ -58,11 +59,6 @@ TEST_F(ProcessUserTest, AThreadIsItForAWhileAndTheOthersAreNot) {
   ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
   const std::string secret = folder + "/secret", made = folder + "/made";
   close(open(secret.c_str(), O_WRONLY | O_CREAT, 0600));
-  const pid_t roots = fork();
-  if (roots == 0) {
-    pause();
-    _exit(0);
-  }
   std::promise<void> taken;
   std::thread other([&, when = taken.get_future()]() mutable {
     when.wait();
@@ -71,7 +67,6 @@ TEST_F(ProcessUserTest, AThreadIsItForAWhileAndTheOthersAreNot) {
   {
     const AsUser as(&user_);
     EXPECT_LT(open(secret.c_str(), O_RDONLY | O_CLOEXEC), 0);
-    EXPECT_NE(kill(roots, SIGKILL), 0) << "a process of root's was ended";
     close(open(made.c_str(), O_WRONLY | O_CREAT, 0600));
     taken.set_value();
     other.join();
@@ -80,9 +75,28 @@ TEST_F(ProcessUserTest, AThreadIsItForAWhileAndTheOthersAreNot) {
   struct stat found = {};
   ASSERT_EQ(stat(made.c_str(), &found), 0);
   EXPECT_EQ(found.st_uid, user_.uid);
-  kill(roots, SIGKILL);
-  waitpid(roots, nullptr, 0);
   std::filesystem::remove_all(folder);
+}
+
+TEST_F(ProcessUserTest, OwnsTheProcessThatADescriptorIsOf) {
+  EXPECT_EQ(OwnerOf(OpenPidfd(getpid())), 0u);
+  std::array<int, 2> ready = {-1, -1};
+  ASSERT_EQ(pipe(ready.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const char byte = BecomeUser(user_) ? 'y' : 'n';
+    if (write(ready[1], &byte, 1) == 1) pause();
+    _exit(1);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  const Descriptor pidfd = OpenPidfd(child);
+  EXPECT_EQ(OwnerOf(pidfd), user_.uid);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(OwnerOf(pidfd), std::nullopt);
+  EXPECT_EQ(OwnerOf(Descriptor(ready[0])), std::nullopt) << "it is no process";
+  close(ready[1]);
 }
 
 TEST(MayInherit, IsWhatSaysWhereProgramsAreAndNoSecret) {
