@@ -54,6 +54,15 @@ absl::Status MakeFor(const Caller& caller, absl::string_view what, const std::st
                    caller.name, "; name one that is not there yet: weftd makes it"));
 }
 
+// Whoever comes over the network is no user of this host: a run that was made for one is another's.
+absl::Status CheckIsNobodys(const std::string& folder) {
+  const std::set<uid_t> readers = UsersOf(folder).readers;
+  if (readers.empty()) return absl::OkStatus();
+  return Refused("run_folder", folder,
+                 absl::StrCat("was made for user ", UserName(*readers.begin()),
+                              ", who submits on weftd's socket; name another one"));
+}
+
 std::string NamesOf(const std::set<uid_t>& users) {
   return absl::StrJoin(users, ", ", [](std::string* text, uid_t user) { *text += UserName(user); });
 }
@@ -99,7 +108,8 @@ absl::Status LetWritersIn(const std::set<uid_t>& writers, const std::string& fol
   }
   if (error == 0) return absl::OkStatus();
   // Whoever cannot make it is told so in the words of those who take it next.
-  const bool is_there = std::filesystem::is_directory(folder);
+  std::error_code not_seen;
+  const bool is_there = std::filesystem::is_directory(folder, not_seen);
   return is_there ? NotLetIn(writers, folder, error) : absl::OkStatus();
 }
 
@@ -126,6 +136,7 @@ std::optional<uid_t> OtherUser(int64_t uid) {
 }
 
 absl::Status MakeFoldersFor(const Caller& caller, const v1::Submission& submission) {
+  if (caller.uid < 0) return CheckIsNobodys(submission.run_folder());
   if (!OtherUser(caller.uid)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const JobSpec job, ParseJobText(submission.job()));
   const std::string& run = submission.run_folder();

@@ -28,8 +28,9 @@ namespace weft {
 std::optional<uid_t> OtherUser(int64_t uid);
 
 // Makes the run folder, and that of the checkpoints where it lies elsewhere. InvalidArgument, which
-// names the folder and the cure; OK and nothing done for this process's own user and for callers
-// from the network. REQUIRES: the submission's job can be read.
+// names the folder and the cure; OK and nothing done for this process's own user, and for callers
+// from the network, who may name any folder that was made for no user of this host. REQUIRES: the
+// submission's job can be read.
 absl::Status MakeFoldersFor(const Caller& caller, const v1::Submission& submission);
 
 // Returns the users as whom the agents and ranks of a placed job run, without this process's own

@@ -339,7 +339,9 @@ TEST(Fleet, ForgetsJobsThatWereOverLongAgo) {
 }
 
 TEST(RanksUid, IsTheSubmittersWhereRootsAgentKnowsWhoThatIs) {
-  const FleetHost roots{.host = "n1", .owner_uid = 0, .starts_as_submitter = true};
+  FleetHost roots;
+  roots.owner_uid = 0;
+  roots.starts_as_submitter = true;
   FleetHost older = roots, others = roots;
   older.starts_as_submitter = false;
   others.owner_uid = 991;
