@@ -1,4 +1,4 @@
-// Whose the folders of a job are, decided without any process of it.
+// A job's folders belong to users, and are decided on without any process of the job.
 #include "coordinator/service/run_folders.h"
 
 #include <gmock/gmock.h>
