@@ -21,9 +21,11 @@
 namespace weft {
 namespace {
 
-// The stage itself lies in a folder that may be another user's, who may have put a link there.
-EntryPath StageEntry(const std::string& stage_folder, absl::string_view file) {
-  const EntryPath stage = EntryOf(stage_folder);
+// The stage itself lies in a folder that may be another user's, who may have put a link there; the
+// folder of checkpoints does so where it lies in the run folder.
+EntryPath StageEntry(const std::string& stage_folder, absl::string_view file,
+                     const std::string& run_folder) {
+  const EntryPath stage = EntryOf(stage_folder, run_folder);
   return {stage.folder, absl::StrCat(stage.name, "/", file)};
 }
 
@@ -74,7 +76,8 @@ absl::Status Publish(const std::string& folder, const Manifest& manifest,
 }  // namespace
 
 absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank,
-                                       absl::Span<const BoxToSave> boxes) {
+                                       absl::Span<const BoxToSave> boxes,
+                                       const std::string& run_folder) {
   std::vector<TensorToWrite> tensors;
   std::map<std::string, std::string> metadata;
   for (const BoxToSave& box : boxes) {
@@ -84,19 +87,20 @@ absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank
     metadata[box.name] = absl::StrJoin(box.dims, ",");
   }
   Failpoint("shard.begin");
-  RETURN_IF_ERROR(MakeFolders(stage_folder));
+  const EntryPath stage = EntryOf(stage_folder, run_folder);
+  RETURN_IF_ERROR(MakeFolders(stage));
   const std::string file = ShardFileName(rank);
-  ASSIGN_OR_RETURN(const WrittenFile written,
-                   WriteSafetensors(absl::StrCat(stage_folder, "/", file), tensors, metadata,
-                                    EntryOf(stage_folder).folder));
+  ASSIGN_OR_RETURN(
+      const WrittenFile written,
+      WriteSafetensors(absl::StrCat(stage_folder, "/", file), tensors, metadata, stage.folder));
   RETURN_IF_ERROR(SyncFolder(stage_folder));
   Failpoint("shard.written");
   return ShardRecord{file, written.bytes, written.xxh3};
 }
 
-void RemoveShard(const std::string& stage_folder, int rank) {
-  RemoveEntry(StageEntry(stage_folder, ShardFileName(rank)));
-  RemoveEntry(StageEntry(stage_folder, kManifestFile));  // of a commit that failed
+void RemoveShard(const std::string& stage_folder, int rank, const std::string& run_folder) {
+  RemoveEntry(StageEntry(stage_folder, ShardFileName(rank), run_folder));
+  RemoveEntry(StageEntry(stage_folder, kManifestFile, run_folder));  // of a commit that failed
 }
 
 absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifest) {
@@ -115,8 +119,9 @@ absl::Status CommitCheckpoint(const std::string& folder, const Manifest& manifes
   // file name.
   const auto reread = ParseManifest(text);
   if (!reread.ok()) return absl::InternalError(reread.status().message());
-  ASSIGN_OR_RETURN(const auto file,
-                   DurableFile::Create(StageEntry(stage, kManifestFile), std::ssize(text)));
+  ASSIGN_OR_RETURN(
+      const auto file,
+      DurableFile::Create(StageEntry(stage, kManifestFile, manifest.run_folder), std::ssize(text)));
   RETURN_IF_ERROR(file->Append(text));
   RETURN_IF_ERROR(file->Close());
   RETURN_IF_ERROR(SyncFolder(stage));

@@ -34,13 +34,16 @@ struct BoxToSave {
 };
 
 // Creates the stage folder if needed, writes this rank's shard there, fsyncs file and folder. A
-// failure leaves no shard behind. REQUIRES: no box twice.
+// failure leaves no shard behind. What lies below `run_folder` is reached through no link that
+// another user has put there; empty: that is said of the folder of checkpoints. REQUIRES: no box
+// twice.
 absl::StatusOr<ShardRecord> WriteShard(const std::string& stage_folder, int rank,
-                                       absl::Span<const BoxToSave> boxes);
+                                       absl::Span<const BoxToSave> boxes,
+                                       const std::string& run_folder = "");
 
 // Undoes WriteShard: removes this rank's shard. The folder stays, as another rank may be about to
 // try again; it, and what cannot be removed, is the clean-up's.
-void RemoveShard(const std::string& stage_folder, int rank);
+void RemoveShard(const std::string& stage_folder, int rank, const std::string& run_folder = "");
 
 // Rank 0, once all shards are durable: manifest into the stage folder, rename to step-<N>, fsync
 // the parent. A checkpoint of the same step that the run has already is swapped for the new one in

@@ -164,4 +164,19 @@ absl::Status MakeFolders(const std::string& folder) {
   return absl::OkStatus();
 }
 
+absl::Status MakeFolders(const EntryPath& entry) {
+  RETURN_IF_ERROR(MakeFolders(entry.folder));
+  for (size_t end = 0; end != std::string::npos;) {
+    end = entry.name.find('/', end + 1);
+    const EntryPath part = {entry.folder, entry.name.substr(0, end)};
+    struct stat info = {};
+    const bool is_missing = lstat(part.text().c_str(), &info) != 0;
+    const OpenedEntry made = MakeEntryFolder(part);
+    if (!made.ok()) return EntryError(made, part.text(), "making the folder");
+    close(made.descriptor);
+    if (is_missing) RETURN_IF_ERROR(SyncFolder(ParentOf(part.text())));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace weft

@@ -51,6 +51,8 @@ class DurableFile {
 
 // Creates `folder` and its missing parents; each new name is fsynced into its parent.
 absl::Status MakeFolders(const std::string& folder);
+// The same, of which all below `entry.folder` is reached through no link of another user.
+absl::Status MakeFolders(const EntryPath& entry);
 absl::Status SyncFolder(const std::string& folder);
 
 // Returns what errno says about `path`, as a Status that names it.

@@ -72,7 +72,8 @@ void Driver::GoOnWithRound() {
     round_.Done(machine);
   }
   if (!round_.IsOver()) return;
-  for (const std::string& folder : SharedFolders(job_)) RemoveToken(folder, round_token_);
+  for (const std::string& folder : SharedFolders(job_))
+    RemoveToken(folder, round_token_, job_.run_folder);
   round_.End();
   check_again_at_ms_ = Now() + check_again_wait_ms_;
 }
@@ -99,10 +100,11 @@ void Driver::BeginRound(const std::vector<std::string>& machines) {
   round_token_ = options_.writes_tokens ? NewToken() : "";
   for (const std::string& folder : SharedFolders(job_)) {
     if (round_token_.empty()) break;
-    const absl::Status written = WriteToken(folder, round_token_);
+    const absl::Status written = WriteToken(folder, round_token_, job_.run_folder);
     if (written.ok()) continue;
     LogWarning(absl::StrCat("folders are not compared: ", written.message()));
-    for (const std::string& each : SharedFolders(job_)) RemoveToken(each, round_token_);
+    for (const std::string& each : SharedFolders(job_))
+      RemoveToken(each, round_token_, job_.run_folder);
     round_token_.clear();
   }
   for (const auto& [machine, part] : round_.parts()) {

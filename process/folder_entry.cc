@@ -1,6 +1,7 @@
 #include "process/folder_entry.h"
 
 #include <fcntl.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +12,8 @@ namespace weft {
 namespace {
 
 constexpr mode_t kFolderMode = 0755;
+constexpr mode_t kListedFolderMode = 0775;
+constexpr char kDefaultList[] = "system.posix_acl_default";
 
 class Folder {
  public:
@@ -72,13 +75,23 @@ OpenedEntry NotOpened(const Folder& folder, const std::string& name, int error) 
   return Failed(error);
 }
 
+// The mode of a folder that is made in this one. Where an access control list says who may do what
+// in it (folder_users.h), the group's part of the mode bounds those whom the list names, and gives
+// the group nothing; else the umask makes it tighter.
+mode_t ModeBelow(const Folder& folder) {
+  // A folder that is open as a place alone says nothing of its list itself.
+  const std::string place = "/proc/self/fd/" + std::to_string(folder.get());
+  const bool is_listed = getxattr(place.c_str(), kDefaultList, nullptr, 0) > 0;
+  return is_listed ? kListedFolderMode : kFolderMode;
+}
+
 // The next folder on the way, made if it is missing and `makes`.
 Folder Enter(const Folder& from, const std::string& name, bool makes, OpenedEntry* trouble) {
   const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | (from.IsOwn() ? 0 : O_NOFOLLOW);
   Folder next(openat(from.get(), name.c_str(), flags));
   if (!next.ok() && errno == ENOENT && makes) {
     // Another process may be faster.
-    const bool made = mkdirat(from.get(), name.c_str(), kFolderMode) == 0 || errno == EEXIST;
+    const bool made = mkdirat(from.get(), name.c_str(), ModeBelow(from)) == 0 || errno == EEXIST;
     if (made) next = Folder(openat(from.get(), name.c_str(), flags));
   }
   if (!next.ok()) *trouble = NotOpened(from, name, errno);

@@ -43,7 +43,8 @@ struct OpenedEntry {
 // that is made, less the umask. Never waits for a pipe's other end.
 OpenedEntry OpenEntry(const EntryPath& path, EntryUse use, mode_t mode = 0644);
 
-// Opens the folder that `path` is (O_PATH), and makes what is missing of it, 0755 less the umask.
+// Opens the folder that `path` is (O_PATH), and makes what is missing of it, 0755 less the umask;
+// in a folder with a default access control list as that says.
 OpenedEntry MakeEntryFolder(const EntryPath& path);
 // Opens the folder that holds the entry (O_PATH), for renameat.
 OpenedEntry OpenFolderOf(const EntryPath& path);

@@ -15,8 +15,9 @@ namespace {
 
 constexpr size_t kTokenDigits = 32;
 
-EntryPath TokenFile(const std::string& folder, absl::string_view token) {
-  return {folder, absl::StrCat(".hosts.", token.substr(0, kTokenDigits / 2))};
+EntryPath TokenFile(const std::string& folder, absl::string_view token,
+                    const std::string& run_folder) {
+  return EntryOf(absl::StrCat(folder, "/.hosts.", token.substr(0, kTokenDigits / 2)), run_folder);
 }
 
 // Returns why it cannot be written; empty: it is.
@@ -41,15 +42,16 @@ std::string NewToken() {
   return token;
 }
 
-absl::Status WriteToken(const std::string& folder, const std::string& token) {
-  const EntryPath path = TokenFile(folder, token);
+absl::Status WriteToken(const std::string& folder, const std::string& token,
+                        const std::string& run_folder) {
+  const EntryPath path = TokenFile(folder, token, run_folder);
   const std::string why = Write(path, EntryUse::kRewrite, token + "\n");
   if (why.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(path.text(), ": cannot be written: ", why));
 }
 
-bool HoldsToken(const std::string& folder, absl::string_view token) {
-  const OpenedEntry file = OpenEntry(TokenFile(folder, token), EntryUse::kRead);
+bool HoldsToken(const std::string& folder, absl::string_view token, const std::string& run_folder) {
+  const OpenedEntry file = OpenEntry(TokenFile(folder, token, run_folder), EntryUse::kRead);
   if (!file.ok()) return false;
   std::string found(kTokenDigits, '\0');
   const bool is_read = read(file.descriptor, found.data(), found.size()) > 0;
@@ -57,12 +59,13 @@ bool HoldsToken(const std::string& folder, absl::string_view token) {
   return is_read && found == token;
 }
 
-void RemoveToken(const std::string& folder, const std::string& token) {
-  RemoveEntry(TokenFile(folder, token));
+void RemoveToken(const std::string& folder, const std::string& token,
+                 const std::string& run_folder) {
+  RemoveEntry(TokenFile(folder, token, run_folder));
 }
 
-std::string WhyNotWritable(const std::string& folder) {
-  const EntryPath path = {folder, absl::StrCat(".hosts.", NewToken())};
+std::string WhyNotWritable(const std::string& folder, const std::string& run_folder) {
+  const EntryPath path = TokenFile(folder, NewToken(), run_folder);
   const std::string why = Write(path, EntryUse::kCreate, "weft\n");
   RemoveEntry(path);
   return why;

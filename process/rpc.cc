@@ -58,13 +58,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenTcpChannel(const std::string&
 
 // Anybody may listen in a folder that anybody can write.
 bool IsBelieved(uid_t listener, const std::string& path, Listens who) {
-  if (listener == geteuid()) return true;
+  if (listener == geteuid() || listener == 0) return true;
   if (who == Listens::kThisUser) return false;
   struct stat folder = {};
   const std::string name = path.substr(0, path.rfind('/') + 1);
   const bool is_known = stat(name.c_str(), &folder) == 0;
   const bool is_owners_alone = (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-  return listener == 0 || (is_known && is_owners_alone && folder.st_uid == listener);
+  return is_known && is_owners_alone && folder.st_uid == listener;
 }
 
 }  // namespace

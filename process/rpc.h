@@ -44,8 +44,8 @@ struct NetworkAddress {
 absl::StatusOr<NetworkAddress> ParseAddress(absl::string_view text);
 std::string AddressText(const NetworkAddress& address);
 
-// Listens says which listener on a unix socket is believed: this user's; or a service's, which is
-// also root's, or that of the user who alone can write the folder that the socket lies in.
+// Listens says which listener on a unix socket is believed: this user's and root's; or a service's,
+// which is also that of the user who alone can write the folder that the socket lies in.
 enum class Listens { kThisUser, kService };
 
 // A channel of its own. When it breaks, open another one.

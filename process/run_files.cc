@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "process/folder_entry.h"
-#include "process/folder_reader.h"
+#include "process/folder_users.h"
 
 namespace weft {
 namespace {
@@ -80,7 +80,7 @@ absl::Status WriteWhole(const std::string& path, const std::string& text,
   absl::Status written = file.ok() ? absl::OkStatus() : Failed("create", part.text(), file.why);
   if (file.ok()) {
     GiveToOwnerOf(folder.descriptor, file.descriptor);
-    if (reader) LetRead(*reader, file.descriptor);
+    if (reader) LetRead({*reader}, file.descriptor);
     const bool is_whole =
         write(file.descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
         fsync(file.descriptor) == 0 &&

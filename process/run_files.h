@@ -18,7 +18,7 @@ namespace weft {
 class RunFiles final {
  public:
   // `say` is told in words what cannot be written, once for each time of trouble.
-  // `reader`: another user who may read resolved.yaml (folder_reader.h).
+  // `reader`: another user who may read resolved.yaml (folder_users.h).
   RunFiles(const std::string& run_folder, std::function<void(const std::string&)> say,
            std::optional<uid_t> reader = std::nullopt);
   // Writes what is kept.

@@ -46,31 +46,36 @@ std::string InUse(const std::string& folder, const Holder& holder, absl::string_
 }  // namespace
 
 absl::StatusOr<RunLock> RunLock::Take(const std::string& run_folder) {
-  return Take(run_folder, kLockFile, "the run folder", "set job.output_dir to a writable folder",
+  return Take(run_folder, {run_folder, kLockFile}, "the run folder",
+              "set job.output_dir to a writable folder",
               "use weft attach or weft stop, or another job.name");
 }
 
-absl::StatusOr<RunLock> RunLock::TakeCheckpoints(const std::string& folder) {
-  return Take(folder, ".lock", "checkpoint.folder", "set it to a writable folder",
+absl::StatusOr<RunLock> RunLock::TakeCheckpoints(const std::string& folder,
+                                                 const std::string& run_folder) {
+  return Take(folder, EntryOf(folder + "/.lock", run_folder), "checkpoint.folder",
+              "set it to a writable folder",
               "wait for its end, or give this run a checkpoint.folder of its own");
 }
 
-absl::StatusOr<RunLock> RunLock::Take(const std::string& folder, const char* file,
+absl::StatusOr<RunLock> RunLock::Take(const std::string& folder, const EntryPath& file,
                                       absl::string_view what, absl::string_view if_not_writable,
                                       absl::string_view if_in_use) {
-  const int error = MakeFolder(folder);
+  // A folder below one of others was made by whoever knows them.
+  const int error = file.folder == folder ? MakeFolder(folder) : 0;
   if (error != 0) {
     return absl::InvalidArgumentError(absl::StrCat("cannot create ", what, " ", folder, ": ",
                                                    std::strerror(error), "; ", if_not_writable));
   }
-  const OpenedEntry lock = OpenEntry({folder, file}, EntryUse::kLock);
+  const OpenedEntry lock = OpenEntry(file, EntryUse::kLock);
   if (!lock.ok() && lock.error == EACCES) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot write in ", what, " ", folder, ": ", lock.why, "; ", if_not_writable));
   }
   if (!lock.ok()) {
     return absl::PermissionDeniedError(
-        absl::StrCat("cannot take ", what, " ", folder, ": its file ", file, ": ", lock.why));
+        absl::StrCat("cannot take ", what, " ", folder, ": its file ",
+                     file.name.substr(file.name.rfind('/') + 1), ": ", lock.why));
   }
   if (IsTaken(lock.descriptor, LOCK_EX)) {
     const Holder holder = ReadHolder(lock.descriptor);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 
@@ -17,8 +18,10 @@ class RunLock {
   // InvalidArgument if the folder cannot be made or written;
   // PermissionDenied if folder_entry.h refuses what has the lock's name.
   static absl::StatusOr<RunLock> Take(const std::string& run_folder);
-  // Takes the lock `<folder>/.lock`; runs may share no checkpoint folder at one time.
-  static absl::StatusOr<RunLock> TakeCheckpoints(const std::string& folder);
+  // Takes the lock `<folder>/.lock`; runs may share no checkpoint folder at one time. One that lies
+  // below `run_folder`, where another user may put links, is not reached through a link there.
+  static absl::StatusOr<RunLock> TakeCheckpoints(const std::string& folder,
+                                                 const std::string& run_folder = "");
   RunLock(RunLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   RunLock& operator=(RunLock&&) = delete;
   ~RunLock();
@@ -28,7 +31,8 @@ class RunLock {
 
  private:
   explicit RunLock(int fd) : fd_(fd) {}
-  static absl::StatusOr<RunLock> Take(const std::string& folder, const char* file,
+  // `file`: below a folder whose links are followed.
+  static absl::StatusOr<RunLock> Take(const std::string& folder, const EntryPath& file,
                                       absl::string_view what, absl::string_view if_not_writable,
                                       absl::string_view if_in_use);
   int fd_;

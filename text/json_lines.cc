@@ -100,13 +100,21 @@ std::string LinesLeftOut::Text() const {
 
 LinesLeftOut ForEachJsonLine(const std::string& path, const JsonLinesSpan& span,
                              const std::function<void(const nlohmann::ordered_json& line)>& take) {
-  LinesLeftOut left_out;
   // Opening a pipe must not wait for a writer.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int error = file < 0 ? errno : 0;
+  return ForEachJsonLine(OpenedLines{path, file, error, std::strerror(error)}, span, take);
+}
+
+LinesLeftOut ForEachJsonLine(const OpenedLines& opened, const JsonLinesSpan& span,
+                             const std::function<void(const nlohmann::ordered_json& line)>& take) {
+  LinesLeftOut left_out;
+  const std::string& path = opened.path;
+  const int file = opened.descriptor;
   struct stat info = {};
   if (file < 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-    const bool is_none = file < 0 && (errno == ENOENT || errno == ENOTDIR);
-    const std::string why = file < 0 ? std::strerror(errno) : "is no regular file";
+    const bool is_none = file < 0 && (opened.error == ENOENT || opened.error == ENOTDIR);
+    const std::string why = file < 0 ? opened.why : "is no regular file";
     if (!is_none) LeaveOut(absl::StrCat(path, ": ", why), &left_out);
     if (file >= 0) close(file);
     return left_out;

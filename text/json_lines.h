@@ -26,8 +26,19 @@ struct LinesLeftOut {
   std::string Text() const;
 };
 
+// A file that its reader has opened, by the rules of the folder that it lies in.
+struct OpenedLines {
+  std::string path;
+  int descriptor = -1;   // closed by whoever reads the lines; -1: it is not opened
+  int error = 0;         // an errno, then
+  std::string why = {};  // in words
+};
+
 // Calls `take` for each line that is an object of at most kMostJsonBytes, in order. No file, no
 // lines.
+LinesLeftOut ForEachJsonLine(const OpenedLines& file, const JsonLinesSpan& span,
+                             const std::function<void(const nlohmann::ordered_json& line)>& take);
+// The same of a file in a folder of this user's; links are followed.
 LinesLeftOut ForEachJsonLine(const std::string& path, const JsonLinesSpan& span,
                              const std::function<void(const nlohmann::ordered_json& line)>& take);
 

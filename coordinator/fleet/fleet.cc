@@ -18,6 +18,7 @@ bool Record(const HostJoined& fact, Fleet& fleet) {
   host.owner = fact.owner;
   host.owner_uid = fact.owner_uid;
   host.lacks_tokens = fact.lacks_tokens;
+  host.starts_as_submitter = fact.starts_as_submitter;
   host.allows = fact.allows;
   host.slots = fact.slots;
   host.present = true;

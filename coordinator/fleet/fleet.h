@@ -53,6 +53,12 @@ std::vector<QueuedJob> Queue(const Fleet& fleet, int64_t now_ms);
 // The submitter is the host's owner, as whom ranks run there: by name if the job came over the
 // network.
 bool IsOwner(const FleetHost& host, const FleetRequest& request);
+
+// The id of the user as whom the job's ranks run on that host: the submitter's, where the kernel
+// has said to weftd who that is and the host's agent is root's and can do so; else the host's
+// owner's. One who has come over the network is known by a name alone, and is no user of the host
+// for that.
+int64_t RanksUid(const FleetHost& host, const FleetRequest& request);
 // The host takes the job: its owner's, or one of a user whom it allows.
 bool Admits(const FleetHost& host, const FleetRequest& request);
 // Jobs may be placed there at that time.

@@ -31,8 +31,9 @@ struct FleetHost {
   std::vector<std::string> allows = {};  // users beside the owner; "*": all
   int slots = 0;
   bool lacks_tokens = false;  // its standing agent is too old to start agents that are let in
-  bool present = false;       // its standing agent's lease runs
-  int64_t gone_ms = 0;        // Unix time at which it ended; 0: it is present
+  bool starts_as_submitter = false;  // its owner is root: ranks run as whoever has submitted them
+  bool present = false;              // its standing agent's lease runs
+  int64_t gone_ms = 0;               // Unix time at which it ended; 0: it is present
   bool drained = false;
   std::string drain_reason = {};
   std::vector<int64_t> failed_ms = {};  // Unix time of its newest failures, oldest first
@@ -103,6 +104,7 @@ struct HostJoined {
   std::vector<std::string> allows = {};
   int slots = 0;
   bool lacks_tokens = false;
+  bool starts_as_submitter = false;
 };
 // The lease of the offer has ended.
 struct HostGone {

@@ -169,6 +169,12 @@ bool IsOwner(const FleetHost& host, const FleetRequest& request) {
   return request.owner_uid < 0 && !request.owner.empty() && request.owner == host.owner;
 }
 
+int64_t RanksUid(const FleetHost& host, const FleetRequest& request) {
+  const bool is_submitter =
+      host.starts_as_submitter && host.owner_uid == 0 && request.owner_uid > 0;
+  return is_submitter ? request.owner_uid : host.owner_uid;
+}
+
 bool Admits(const FleetHost& host, const FleetRequest& request) {
   if (IsOwner(host, request)) return true;
   return std::any_of(host.allows.begin(), host.allows.end(), [&](const std::string& user) {

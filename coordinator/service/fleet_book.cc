@@ -23,7 +23,8 @@ HostJoined Read(const proto::FleetHostJoined& message) {
           offer.owner_uid(),
           {offer.allows().begin(), offer.allows().end()},
           offer.slots(),
-          !offer.gives_tokens()};
+          !offer.gives_tokens(),
+          offer.starts_as_submitter()};
 }
 
 JobPlaced Read(const proto::FleetJobPlaced& message) {

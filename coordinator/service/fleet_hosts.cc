@@ -22,6 +22,15 @@ bool IsHeld(const Fleet& fleet, const std::string& machine) {
   });
 }
 
+void SetWhoRuns(const FleetHost& host, const FleetRequest& request, proto::StartAgent* start) {
+  const int64_t ranks_uid = RanksUid(host, request);
+  if (ranks_uid != host.owner_uid) {
+    start->set_ranks_user(request.owner);
+    start->set_ranks_uid(ranks_uid);
+  }
+  start->set_is_of_another(ranks_uid == host.owner_uid && !IsOwner(host, request));
+}
+
 absl::Status CheckOffer(const proto::HostOffer& offer) {
   if (offer.wire_version() != kWireVersion) {
     return absl::FailedPreconditionError(
@@ -248,7 +257,7 @@ void FleetDriver::KeepAgentsOf(Offer& offer) {
       start.set_host_slots(book_.fleet().hosts.at(offer.machine).slots);
       start.mutable_slots()->Add(share.slots.begin(), share.slots.end());
       start.set_token(runner.rights.TokenFor(share.machine));
-      start.set_is_of_another(!IsOwner(book_.fleet().hosts.at(share.machine), placed.request));
+      SetWhoRuns(book_.fleet().hosts.at(share.machine), placed.request, &start);
       offer.port.send(order);
     }
   }

@@ -1,19 +1,13 @@
 // The fleet driver's part that has to do with placed jobs: each has a Driver of its own.
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
-#include "coordinator/service/submitter_folders.h"
+#include "coordinator/service/run_folders.h"
 #include "plan/errors.h"
-#include "plan/spec/checkpoint_folder.h"
 #include "process/folder_entry.h"
 #include "process/log.h"
-#include "proto/job_text.h"
 
 namespace weft {
 namespace {
@@ -36,43 +30,6 @@ proto::StopJobRequest StopOf(bool now) {
   proto::StopJobRequest request;
   request.set_now(now);
   return request;
-}
-
-absl::Status OfFolder(const absl::Status& why) {
-  if (!absl::IsInvalidArgument(why)) return why;
-  return absl::UnavailableError(absl::StrCat(
-      why.message(),
-      "; it has to be on a file system that weftd and all hosts mount at the same path"));
-}
-
-absl::Status MakeBelow(const std::string& run_folder, const std::string& path) {
-  const OpenedEntry made = MakeEntryFolder(EntryOf(path, run_folder));
-  if (made.ok()) close(made.descriptor);
-  if (made.ok()) return absl::OkStatus();
-  const std::string why = absl::StrCat(path, ": cannot be made: ", made.why);
-  if (made.error == ELOOP) return absl::PermissionDeniedError(why);
-  return OfFolder(absl::InvalidArgumentError(why));
-}
-
-// A `weft run`, or another weftd, may be in these folders. Hosts expect them to be there: a
-// submitter may have come over the network.
-absl::StatusOr<std::vector<RunLock>> TakeFolders(int64_t job,
-                                                 const proto::SubmitJobRequest& request) {
-  ASSIGN_OR_RETURN(const JobSpec spec, ParseJobText(request.job()));
-  absl::StatusOr<RunLock> folder = RunLock::Take(request.run_folder());
-  RETURN_IF_ERROR(OfFolder(folder.status()));
-  const std::string saved = CheckpointFolder(spec.checkpoint, request.run_folder());
-  if (absl::StartsWith(saved, request.run_folder() + "/")) {
-    RETURN_IF_ERROR(MakeBelow(request.run_folder(), saved));
-  }
-  absl::StatusOr<RunLock> checkpoints = RunLock::TakeCheckpoints(saved);
-  RETURN_IF_ERROR(OfFolder(checkpoints.status()));
-  std::vector<RunLock> locks;
-  locks.push_back(*std::move(folder));
-  locks.push_back(*std::move(checkpoints));
-  for (const RunLock& each : locks) RETURN_IF_ERROR(each.WriteHolder(getpid(), JobName(job)));
-  RETURN_IF_ERROR(MakeBelow(request.run_folder(), request.run_folder() + "/logs"));
-  return locks;
 }
 
 // A journal that cannot be replayed says what a job did, and may be all that is left of it: it is
@@ -186,7 +143,8 @@ absl::StatusOr<std::unique_ptr<Driver>> FleetDriver::StartDriver(int64_t job, in
 
 absl::Status FleetDriver::StartRunner(int64_t job, const FleetJob& placed) {
   ASSIGN_OR_RETURN(proto::SubmitJobRequest request, DriverRequest(job, placed, book_.entry(job)));
-  ASSIGN_OR_RETURN(std::vector<RunLock> locks, TakeFolders(job, request));
+  ASSIGN_OR_RETURN(std::vector<RunLock> locks,
+                   TakeFolders(JobName(job), request, WritersOf(placed, book_.fleet().hosts)));
   absl::StatusOr<std::unique_ptr<Driver>> driver = StartDriver(job, placed.allocation);
   if (!driver.ok()) {
     return SetAside(JournalOf(job, placed.allocation), options_.state_folder, driver.status());

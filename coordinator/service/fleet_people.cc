@@ -8,7 +8,7 @@
 #include "coordinator/service/answer_book.h"
 #include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_driver.h"
-#include "coordinator/service/submitter_folders.h"
+#include "coordinator/service/run_folders.h"
 #include "plan/errors.h"
 #include "process/log.h"
 

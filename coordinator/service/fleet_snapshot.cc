@@ -40,6 +40,7 @@ FleetHost Read(const proto::FleetSnapshot::Host& message) {
   host.allows = {offer.allows().begin(), offer.allows().end()};
   host.slots = offer.slots();
   host.lacks_tokens = !offer.gives_tokens();
+  host.starts_as_submitter = offer.starts_as_submitter();
   host.present = message.present();
   host.gone_ms = message.gone_ms();
   host.drained = message.drained();

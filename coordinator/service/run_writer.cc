@@ -10,6 +10,7 @@
 #include "coordinator/service/control_messages.h"
 #include "plan/errors.h"
 #include "plan/keys/resolved_job.h"
+#include "process/folder_entry.h"
 #include "process/log.h"
 #include "process/run_files.h"
 #include "proto/job_text.h"
@@ -58,9 +59,11 @@ absl::Status CheckEnd(const proto::JobStatus& status) {
 // of a run, too: lines that cannot be read are said, and change nothing.
 int64_t NewestRevision(const RunWriter::Run& run) {
   int64_t newest = 0;
+  const std::string path = EventsPath(run.request.run_folder());
+  const OpenedEntry events = OpenEntry(EntryOf(path), EntryUse::kRead);
   const LinesLeftOut left_out =
-      ForEachJsonLine(EventsPath(run.request.run_folder()), {.most_bytes = kTailBytes},
-                      [&](const nlohmann::ordered_json& line) {
+      ForEachJsonLine(OpenedLines{path, events.descriptor, events.error, events.why},
+                      {.most_bytes = kTailBytes}, [&](const nlohmann::ordered_json& line) {
                         newest = std::max(newest, RevisionIn(line, run.job_id, run.allocation));
                       });
   if (left_out.count > 0) LogWarning(absl::StrCat(run.job_id, ": ", left_out.Text()));

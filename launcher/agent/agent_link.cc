@@ -46,9 +46,10 @@ class AgentLink::Impl {
       : options_(std::move(options)), hello_(options_.hello), heard_ms_(options_.now_ms()) {}
 
   absl::Status Start() {
-    ASSIGN_OR_RETURN(
-        relay_, RankRelay::Start(options_.rank_socket, options_.now_ms,
-                                 [this](const proto::AgentReport& said) { return SendUp(said); }));
+    ASSIGN_OR_RETURN(relay_, RankRelay::Start(
+                                 options_.rank_socket, options_.now_ms,
+                                 [this](const proto::AgentReport& said) { return SendUp(said); },
+                                 options_.ranks_user));
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }
@@ -98,7 +99,9 @@ class AgentLink::Impl {
   void Run() {
     bool first = true;
     while (true) {
-      const auto channel = OpenChannel(options_.coordinator, options_.bundle);
+      // The fleet's weftd may be another user's; that of `weft run` is this one's.
+      const Listens who = hello_.allocation() > 0 ? Listens::kService : Listens::kThisUser;
+      const auto channel = OpenChannel(options_.coordinator, options_.bundle, who);
       if (channel.ok()) {
         first = false;
         RunStream(*channel);

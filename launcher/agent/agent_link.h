@@ -21,9 +21,10 @@ namespace weft {
 struct AgentLinkOptions {
   std::string coordinator;  // "unix:/path/weftd.sock", or HOST:PORT with a bundle
   BundleSource bundle;
-  std::string rank_socket;  // where ranks dial; must not exist yet
-  proto::Hello hello;       // of the first stream
-  int wake_fd = -1;         // an eventfd that is written when Take has something
+  std::string rank_socket;               // where ranks dial; must not exist yet
+  std::optional<uid_t> ranks_user = {};  // as whom they run, where that is not this user
+  proto::Hello hello;                    // of the first stream
+  int wake_fd = -1;                      // an eventfd that is written when Take has something
   // The clock of leases, CLOCK_BOOTTIME; another one in tests. From any thread.
   std::function<int64_t()> now_ms = BootTimeMs;
 };

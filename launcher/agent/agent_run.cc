@@ -103,6 +103,7 @@ class AgentShell {
   absl::Status Loop();
 
  private:
+  absl::Status FindUser();
   void Happened(const HostFact& fact) { agent_ = Apply(std::move(agent_), fact); }
   void Wait();
   void TakeSignals();
@@ -127,7 +128,11 @@ class AgentShell {
   bool TakeLook(const proto::AgentOrder& order);
   void Say(proto::AgentReport report);
 
+  const ProcessUser* user() const { return user_ ? &*user_ : nullptr; }
+
   const AgentOptions options_;
+  std::optional<ProcessUser> user_;  // as whom ranks run, where that is not the agent's
+  absl::Status why_no_user_;         // there is to be one, and is none
   const std::string host_;
   const std::string machine_;
   std::optional<AgentSeat> seat_;
@@ -166,17 +171,20 @@ absl::Status AgentShell::Begin() {
   ASSIGN_OR_RETURN(AgentSeat seat,
                    AgentSeat::Take(options_.run_id, options_.name, kSeatPatienceMs));
   seat_.emplace(std::move(seat));
+  RETURN_IF_ERROR(FindUser());
   // An agent that was here before may have been killed. Its Hello says that nothing is left.
-  KillProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, kSweepPatienceMs, host_);
-  if (!ProcessesOf(options_.run_id, ProcessKind::kOfAGeneration, host_).empty()) {
+  constexpr ProcessKind kRanks = ProcessKind::kOfAGeneration;
+  KillProcessesOf(options_.run_id, kRanks, kSweepPatienceMs, host_, IdOf(user()));
+  if (!ProcessesOf(options_.run_id, kRanks, host_, IdOf(user())).empty()) {
     return absl::UnavailableError("processes of an earlier generation cannot be ended");
   }
   socket_ = seat_->folder() + "/shims.sock";
-  ASSIGN_OR_RETURN(door_, ShimDoor::Open(socket_));
+  ASSIGN_OR_RETURN(door_, ShimDoor::Open(socket_, user_));
   rank_socket_ = seat_->folder() + "/ranks.sock";
   AgentLinkOptions link;
   link.coordinator = options_.coordinator;
   link.rank_socket = rank_socket_;
+  link.ranks_user = IdOf(user());
   link.bundle = options_.bundle;
   link.wake_fd = wake_.get();
   link.hello.set_version(Version());
@@ -201,12 +209,22 @@ absl::Status AgentShell::Begin() {
       HostText(has), used_slots_.empty() ? "" : ", slots ", absl::StrJoin(used_slots_, ","),
       options_.domain.empty() ? "" : ", domain ", options_.domain);
   checker_.emplace(HostChecker::Options{machine_, absl::StartsWith(options_.coordinator, "unix:"),
-                                        wake_.get(), used_slots_});
+                                        wake_.get(), used_slots_, user_});
   stacks_.emplace(wake_.get());
   ASSIGN_OR_RETURN(link_, AgentLink::Start(std::move(link)));
   LogInfo(
       absl::StrCat("weft agent ", Version(), ", process ", getpid(), " on ", host_, ": ", host));
   return absl::OkStatus();
+}
+
+// A job of somebody whom this host does not know fails by that, and not the host by the job.
+absl::Status AgentShell::FindUser() {
+  if (options_.ranks_user.empty()) return absl::OkStatus();
+  absl::StatusOr<ProcessUser> user = FindProcessUser(options_.ranks_user, options_.ranks_uid);
+  why_no_user_ = user.status();
+  if (!user.ok()) return absl::OkStatus();
+  user_ = *std::move(user);
+  return LetPass(seat_->folder());  // to the sockets
 }
 
 absl::Status AgentShell::Loop() {
@@ -450,7 +468,8 @@ GroupOptions AgentShell::OptionsOf(const proto::Launch& launch,
       .generation = launch.generation(),
       .world_size = launch.world_size(),
       .threads = job_->threads_per_worker,
-      .as_root = geteuid() == 0,
+      .as_root = geteuid() == 0 && !user_,
+      .user = user_,
       .single_copy = SingleCopyPermitted(),
       .env = job_->env,
       .is_env_for_ranks_alone = options_.is_of_another,
@@ -470,6 +489,7 @@ void AgentShell::StartGroupOf(const proto::Launch& launch) {
   Failpoint("agent.start_group");
   told_term_ = false;
   absl::Status sense = job_.ok() ? share_.status() : job_.status();
+  if (sense.ok()) sense = why_no_user_;
   if (sense.ok() && options_.is_of_another) sense = CheckVariables(job_->env, options_.allowed_env);
   absl::StatusOr<std::vector<RankPlace>> places = std::vector<RankPlace>();
   places = sense.ok() ? Places() : sense;
@@ -514,7 +534,7 @@ std::string AgentShell::PagesFolder() const {
 void AgentShell::OpenPages() {
   Failpoint("agent.pages");
   absl::StatusOr<RankWatch> watch =
-      RankWatch::Create(PagesFolder(), options_.run_id, host_, group_->ranks());
+      RankWatch::Create(PagesFolder(), options_.run_id, host_, group_->ranks(), user_);
   watch_.reset();
   if (watch.ok()) {
     watch_.emplace(*std::move(watch));
@@ -541,7 +561,7 @@ bool AgentShell::TakeLook(const proto::AgentOrder& order) {
   if (!order.has_take_stacks()) return false;
   if (watch_ && order.take_stacks().generation() == agent_.generation) {
     stacks_->Take(order.take_stacks(), watch_->Processes(),
-                  absl::StrCat(LogsOf(*launch_), "/stacks-", host_, ".txt"));
+                  absl::StrCat(LogsOf(*launch_), "/stacks-", host_, ".txt"), user_);
   }
   return true;
 }

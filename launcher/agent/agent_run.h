@@ -23,6 +23,10 @@ struct AgentOptions {
   // Another user than this agent's has submitted the job, and may set only what is listed
   // (allowed_variables.h), and `allowed_env`, which is the operator's.
   bool is_of_another = false;
+  // The submitter, as whom ranks and what starts them run, and that user's id for weftd. Empty: as
+  // the agent's own user. REQUIRES: the agent is root.
+  std::string ranks_user;
+  int64_t ranks_uid = 0;
   std::vector<std::string> allowed_env;
   // This host's name among the run's, as it was listed; empty: the kernel's name for it. Agents
   // that share a machine need names, by which each knows its own processes and temporary files.

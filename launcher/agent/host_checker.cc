@@ -144,6 +144,14 @@ void MeasureProduct(const JobSpec& job, int64_t limit_ms, proto::HostChecked* ch
 
 }  // namespace
 
+// Folders and data are those that ranks see.
+std::vector<proto::CheckResult> HostChecker::CheckAsRanks(const Round& round) {
+  const std::optional<ProcessUser>& user = round.options.user;
+  const AsUser as(user ? &*user : nullptr);
+  return RunHostChecks(round.order, round.job, round.skew_ms, round.options.is_coordinators,
+                       round.options.slots);
+}
+
 // On the round's thread. The door comes first: the others wait for it.
 void HostChecker::Run(const std::shared_ptr<Round>& round) {
   const proto::CheckHost& order = round->order;
@@ -159,11 +167,7 @@ void HostChecker::Run(const std::shared_ptr<Round>& round) {
   round->job = *std::move(job);
   if (order.has_peers()) OpenDoor(*round);
   if (!order.pairs_only()) {
-    for (proto::CheckResult& each :
-         RunHostChecks(order, round->job, round->skew_ms, round->options.is_coordinators,
-                       round->options.slots)) {
-      *checked.add_results() = std::move(each);
-    }
+    for (proto::CheckResult& each : CheckAsRanks(*round)) *checked.add_results() = std::move(each);
     if (!order.is_alone()) MeasureProduct(round->job, round->left_ms(), &checked);
   }
   if (order.has_peers()) MeetPeers(*round, &checked);

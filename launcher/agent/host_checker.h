@@ -3,9 +3,11 @@
 // say is there to be taken. One thread calls it.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/machine/process_user.h"
 #include "proto/agent.pb.h"
 
 namespace weft {
@@ -17,6 +19,7 @@ class HostChecker {
     bool is_coordinators = false;  // the agent is on the coordinator's host
     int wake_fd = -1;              // an eventfd that is written when TakeReports has something
     std::vector<int> slots = {};   // UsedSlots
+    std::optional<ProcessUser> user = {};  // as whom ranks run, where that is not the agent's
   };
   explicit HostChecker(Options options);
   ~HostChecker();  // waits for nothing
@@ -33,6 +36,7 @@ class HostChecker {
  private:
   struct Round;
   struct Shared;
+  static std::vector<proto::CheckResult> CheckAsRanks(const Round& round);
   static void Run(const std::shared_ptr<Round>& round);
   static void OpenDoor(Round& round);
   static void MeetPeers(Round& round, proto::HostChecked* checked);

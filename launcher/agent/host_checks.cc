@@ -194,10 +194,10 @@ Result CheckSharedFolder(const SharedFolder& folder, const std::string& token) {
   if (stat(folder.path.c_str(), &entry) != 0) {
     return Bad(folder.name, absl::StrCat(folder.path, ": ", std::strerror(errno)), "", shared);
   }
-  if (!token.empty() && !HoldsToken(folder.path, token)) {
+  if (!token.empty() && !HoldsToken(folder.path, token, folder.run_folder)) {
     return Bad(folder.name, absl::StrCat(folder.path, " is another folder here"), "", shared);
   }
-  if (const std::string why = WhyNotWritable(folder.path); !why.empty()) {
+  if (const std::string why = WhyNotWritable(folder.path, folder.run_folder); !why.empty()) {
     return Bad(folder.name, absl::StrCat(folder.path, " cannot be written (", why, ")"), "",
                "look at its mount, its owner and its room there");
   }
@@ -240,9 +240,9 @@ std::vector<Result> RunHostChecks(const proto::CheckHost& order, const JobSpec& 
   std::vector<Result> results = {
       std::move(devices), JudgeRankSharedMemory(FreeBytes("/dev/shm"), order.ranks(), is_alone),
       CheckSharedFolder({"run folder", order.run_folder(), "job.output_dir", 0}, order.token()),
-      CheckSharedFolder(
-          {"checkpoints", order.checkpoint_folder(), "checkpoint.folder", order.checkpoint_bytes()},
-          order.token())};
+      CheckSharedFolder({"checkpoints", order.checkpoint_folder(), "checkpoint.folder",
+                         order.checkpoint_bytes(), order.run_folder()},
+                        order.token())};
   if (!is_alone) results.push_back(JudgeNetwork(job.hosts.network, OwnAddresses()));
   if (backend == BackendKind::kCuda) results.push_back(CheckGpuMemory(order, job, slots, &host));
   if (is_alone && is_coordinators) return results;

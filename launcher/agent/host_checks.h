@@ -53,6 +53,7 @@ struct SharedFolder {
   std::string path;
   std::string key;
   int64_t needed_bytes = 0;
+  std::string run_folder = {};  // that it lies in, perhaps; as folder_token.h has it
 };
 proto::CheckResult CheckSharedFolder(const SharedFolder& folder, const std::string& token);
 

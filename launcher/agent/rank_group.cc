@@ -79,13 +79,17 @@ std::string RankGroup::StarterLog() const {
 }
 
 absl::Status RankGroup::Start() {
-  const OpenedEntry logs = MakeEntryFolder(LogEntryOf(logs_));
+  const OpenedEntry logs = MakeLogs();
   if (!logs.ok())
     return absl::UnavailableError(absl::StrCat("cannot make ", logs_, ": ", logs.why));
   close(logs.descriptor);
-  RETURN_IF_ERROR(
-      MakePrivateFolder(std::filesystem::path(options_.temporary_folder).parent_path().string()));
+  const std::string above = std::filesystem::path(options_.temporary_folder).parent_path().string();
+  RETURN_IF_ERROR(MakePrivateFolder(above));
   RETURN_IF_ERROR(MakePrivateFolder(options_.temporary_folder));
+  if (user() != nullptr) {
+    RETURN_IF_ERROR(LetPass(above));
+    RETURN_IF_ERROR(GiveTo(*user(), options_.temporary_folder));
+  }
   if (kind_ == GroupKind::kForked) return StartRanks();
   if (options_.is_env_for_ranks_alone) {  // shims read it
     RETURN_IF_ERROR(WriteWhole(RankEnvironmentPath(options_), RankEnvironmentText(options_)));
@@ -108,7 +112,8 @@ absl::Status RankGroup::StartMpirun() {
   ASSIGN_OR_RETURN(ChildProcess mpirun, ChildProcess::Start({.argv = DeafToNotices(argv),
                                                              .env = GroupEnvironment(options_),
                                                              .output = StarterLog(),
-                                                             .death_signal = SIGINT}));
+                                                             .death_signal = SIGINT,
+                                                             .user = options_.user}));
   starter_ = mpirun.Release();
   return absl::OkStatus();
 }
@@ -124,7 +129,8 @@ absl::Status RankGroup::StartDaemon(const std::vector<std::string>& args,
   ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = DeafToNotices(command.argv),
                                                              .env = GroupEnvironment(options_),
                                                              .output = StarterLog(),
-                                                             .death_signal = SIGKILL}));
+                                                             .death_signal = SIGKILL,
+                                                             .user = options_.user}));
   starter_ = daemon.Release();
   return absl::OkStatus();
 }
@@ -152,23 +158,34 @@ absl::Status RankGroup::StartRanks() {
                                                               .env = env,
                                                               .output = LogOf(rank),
                                                               .death_signal = SIGKILL,
-                                                              .place = place}));
+                                                              .place = place,
+                                                              .user = options_.user}));
     ranks_[child.Release()] = rank;
   }
   return absl::OkStatus();
+}
+
+OpenedEntry RankGroup::MakeLogs() const {
+  const AsUser as(user());
+  return MakeEntryFolder(LogEntryOf(logs_));
+}
+
+std::string RankGroup::TailOf(const std::string& log) const {
+  const AsUser as(user());
+  return ReadTail(log, kTailBytes);
 }
 
 std::optional<HostFact> RankGroup::Ended(pid_t child, int wait_status) {
   if (child == starter_) {
     starter_ = -1;
     return StarterExited{options_.generation, StarterName(), wait_status,
-                         FirstWords(ReadTail(StarterLog(), kTailBytes))};
+                         FirstWords(TailOf(StarterLog()))};
   }
   const auto found = ranks_.find(child);
   if (found == ranks_.end()) return std::nullopt;
   const int rank = found->second;
   ranks_.erase(found);
-  return RankExited{options_.generation, rank, wait_status, ReadTail(LogOf(rank), kTailBytes)};
+  return RankExited{options_.generation, rank, wait_status, TailOf(LogOf(rank))};
 }
 
 void RankGroup::Term() {
@@ -181,7 +198,7 @@ void RankGroup::Kill() {
   for (const auto& [pid, rank] : ranks_) kill(pid, SIGKILL);
   if (starter_ > 0) kill(starter_, SIGKILL);
   door_.Signal(options_.generation, SIGKILL);
-  KillProcessesOnce(options_.run_id, ProcessKind::kOfAGeneration, options_.host);
+  KillProcessesOnce(options_.run_id, ProcessKind::kOfAGeneration, options_.host, IdOf(user()));
 }
 
 void RankGroup::RemoveFiles() const {

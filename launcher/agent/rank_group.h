@@ -16,6 +16,7 @@
 #include "launcher/agent/host_agent.h"
 #include "launcher/agent/shim_door.h"
 #include "launcher/machine/start.h"
+#include "process/folder_entry.h"
 
 namespace weft {
 
@@ -47,6 +48,9 @@ class RankGroup {
  private:
   absl::Status StartRanks();
   absl::Status StartMpirun();
+  const ProcessUser* user() const { return options_.user ? &*options_.user : nullptr; }
+  OpenedEntry MakeLogs() const;
+  std::string TailOf(const std::string& log) const;
   std::string LogOf(int rank) const;
   std::string StarterName() const;
   std::string StarterLog() const;

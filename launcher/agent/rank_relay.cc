@@ -195,17 +195,20 @@ struct RankRelay::Door {
 
 absl::StatusOr<std::unique_ptr<RankRelay>> RankRelay::Start(const std::string& socket_path,
                                                             std::function<int64_t()> now_ms,
-                                                            SendUp send) {
+                                                            SendUp send,
+                                                            std::optional<uid_t> ranks_user) {
   auto door = std::make_unique<Door>(std::move(now_ms), std::move(send));
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.RegisterService(&door->service);
   door->server = builder.BuildAndStart();
   if (!door->server) return absl::InternalError("gRPC does not start a server");
-  ASSIGN_OR_RETURN(door->listener,
-                   Listener::Start(socket_path, [server = door->server.get()](int fd, uid_t) {
-                     grpc::AddInsecureChannelFromFd(server, fd);
-                   }));
+  std::function<bool(uid_t)> admits;
+  if (ranks_user) admits = [ranks_user](uid_t user) { return user == *ranks_user; };
+  const auto take = [server = door->server.get()](int fd, uid_t) {
+    grpc::AddInsecureChannelFromFd(server, fd);
+  };
+  ASSIGN_OR_RETURN(door->listener, Listener::Start(socket_path, take, std::move(admits)));
   return std::unique_ptr<RankRelay>(new RankRelay(std::move(door)));
 }
 

@@ -22,11 +22,13 @@ class RankRelay final {
  public:
   // Their words go up by `send`, which returns false if there is no room; it is called with a
   // lock of the relay's held and must not block. Listens at `socket_path`, which must not exist
-  // yet. `now_ms`: the clock of leases, from any thread.
+  // yet. `now_ms`: the clock of leases, from any thread. `ranks_user`: as whom ranks run, where
+  // that is not this user.
   using SendUp = std::function<bool(const proto::AgentReport& report)>;
   static absl::StatusOr<std::unique_ptr<RankRelay>> Start(const std::string& socket_path,
                                                           std::function<int64_t()> now_ms,
-                                                          SendUp send);
+                                                          SendUp send,
+                                                          std::optional<uid_t> ranks_user = {});
   ~RankRelay();  // cuts all streams
   RankRelay(const RankRelay&) = delete;
   RankRelay& operator=(const RankRelay&) = delete;

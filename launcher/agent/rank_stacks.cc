@@ -1,7 +1,6 @@
 #include "launcher/agent/rank_stacks.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/agent/rank_watch.h"
+#include "launcher/machine/child_process.h"
 #include "launcher/machine/descriptor.h"
 #include "process/clock.h"
 #include "process/folder_entry.h"
-
-extern char** environ;
+#include "process/folder_users.h"
 
 namespace weft {
 namespace {
@@ -36,35 +35,25 @@ struct StackTool {
   std::string text = {};
 };
 
-StackTool StartTool(int rank, int64_t process) {
-  StackTool tool{.rank = rank};
+StackTool StartTool(int rank, int64_t process, const std::optional<ProcessUser>& user) {
+  StackTool tool;
+  tool.rank = rank;
   std::array<int, 2> ends = {-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return tool;
   tool.words = Descriptor(ends[0]);
   const Descriptor out(ends[1]);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, out.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, out.get(), STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const std::string number = absl::StrCat(process);
-  std::string program = "eu-stack";
-  std::string option = "-p";
-  std::string target = number;
-  std::array<char*, 4> argv = {program.data(), option.data(), target.data(), nullptr};
-  if (posix_spawnp(&tool.pid, "eu-stack", &actions, &attributes, argv.data(), environ) != 0) {
-    tool.pid = -1;
-    tool.words.Close();
-  } else {
+  absl::StatusOr<ChildProcess> child =
+      ChildProcess::Start({.argv = {"eu-stack", "-p", absl::StrCat(process)},
+                           .env = {},
+                           .stdout_fd = out.get(),
+                           .stderr_fd = out.get(),
+                           .user = user});
+  if (child.ok()) {
+    tool.pid = child->Release();
     tool.process = OpenPidfd(tool.pid);
+  } else {
+    tool.words.Close();
   }
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
   return tool;
 }
 
@@ -94,15 +83,19 @@ std::string KernelText(int rank, int64_t process) {
 
 }  // namespace
 
-std::string StacksOf(const std::map<int, int64_t>& processes, int64_t limit_ms) {
+std::string StacksOf(const std::map<int, int64_t>& processes, int64_t limit_ms,
+                     const std::optional<ProcessUser>& user) {
   const int64_t end_ms = BootTimeMs() + limit_ms;
   std::map<int, std::string> kernel;  // before a tool stops them
-  for (const auto& [rank, process] : processes) kernel[rank] = KernelText(rank, process);
+  {
+    const AsUser as(user ? &*user : nullptr);
+    for (const auto& [rank, process] : processes) kernel[rank] = KernelText(rank, process);
+  }
   std::vector<StackTool> tools;
   for (const auto& [rank, process] : processes) {
     // It would wait as long as the process does.
     const bool sleeps = kernel[rank].find("State:\tD") != std::string::npos;
-    if (!sleeps) tools.push_back(StartTool(rank, process));
+    if (!sleeps) tools.push_back(StartTool(rank, process, user));
   }
   for (bool some = true; some && BootTimeMs() < end_ms;) {
     some = false;
@@ -135,14 +128,14 @@ StackTaker::StackTaker(int wake_fd) : shared_(std::make_shared<Shared>()) {
 }
 
 void StackTaker::Take(const proto::TakeStacks& order, std::map<int, int64_t> processes,
-                      std::string path) {
+                      std::string path, std::optional<ProcessUser> user) {
   proto::StacksTaken taken;
   taken.set_generation(order.generation());
   taken.set_number(order.number());
   taken.set_file(path);
   std::thread([shared = shared_, taken = std::move(taken), limit_ms = order.limit_ms(),
-               processes = std::move(processes), path = std::move(path)] {
-    const std::string text = StacksOf(processes, limit_ms);
+               processes = std::move(processes), path = std::move(path), user = std::move(user)] {
+    const std::string text = StacksOf(processes, limit_ms, user);
     {
       const std::lock_guard<std::mutex> lock(shared->mutex);
       shared->taken.push_back(taken);
@@ -150,6 +143,7 @@ void StackTaker::Take(const proto::TakeStacks& order, std::map<int, int64_t> pro
     const uint64_t one = 1;
     const bool woken = write(shared->wake_fd, &one, sizeof(one)) > 0;  // else it is awake
     (void)woken;
+    const AsUser as(user ? &*user : nullptr);
     WritePrivately(path, text);
   }).detach();
 }
@@ -162,6 +156,7 @@ std::vector<proto::StacksTaken> StackTaker::Taken() {
 bool WritePrivately(const std::string& path, const std::string& text) {
   const Descriptor file(OpenEntry(LogEntryOf(path), EntryUse::kRewrite, 0600).descriptor);
   if (!file.valid()) return false;
+  LetRead(UsersOf(EntryOf(path).folder).all(), file.get());
   size_t written = 0;
   while (written < text.size()) {
     const ssize_t some = write(file.get(), text.data() + written, text.size() - written);

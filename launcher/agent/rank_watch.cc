@@ -80,14 +80,16 @@ ProcessState ProcessStateOf(int64_t pid) {
 }
 
 absl::StatusOr<RankWatch> RankWatch::Create(const std::string& folder, const std::string& run_id,
-                                            const std::string& host,
-                                            const std::vector<int>& ranks) {
-  RankWatch watch(run_id, host);
+                                            const std::string& host, const std::vector<int>& ranks,
+                                            std::optional<ProcessUser> user) {
+  RankWatch watch(run_id, host, std::move(user));
   RETURN_IF_ERROR(MakePrivateFolder(folder));
+  if (watch.user() != nullptr) RETURN_IF_ERROR(LetPass(folder));
   for (const int rank : ranks) {
     const std::string path = PagePath(folder, rank);
     RETURN_IF_ERROR(MakePageFile(path));
     ASSIGN_OR_RETURN(PageReader reader, PageReader::Open(path));
+    if (watch.user() != nullptr) RETURN_IF_ERROR(GiveTo(*watch.user(), path));
     watch.ranks_.emplace(rank, Rank{.reader = std::move(reader), .page = {}, .process = {}});
   }
   return watch;
@@ -109,12 +111,15 @@ void RankWatch::Look(int64_t now_ms) {
   for (auto& [number, rank] : ranks_) LookAt(rank, now_ms);
 }
 
-void RankWatch::LookAt(Rank& rank, int64_t now_ms) {
+void RankWatch::LookAt(Rank& rank, int64_t now_ms) const {
   const bool is_first = rank.moved_ms == 0;
   const absl::StatusOr<PageView> read = rank.reader.Read();
   const PageView page = read.ok() ? *read : PageView();
   if (page.pid > 0) rank.pid = page.pid;
-  rank.process = ProcessStateOf(rank.pid);
+  {
+    const AsUser as(user());
+    rank.process = ProcessStateOf(rank.pid);
+  }
   if (is_first || page.polls != rank.page.polls) rank.polled_ms = now_ms;
   const bool has_changed = is_first || page.changed_boot_ms != rank.page.changed_boot_ms;
   if (has_changed) rank.changed_ms = page.changed_boot_ms > 0 ? page.changed_boot_ms : now_ms;
@@ -132,7 +137,7 @@ void RankWatch::LookAt(Rank& rank, int64_t now_ms) {
 }
 
 void RankWatch::FindProcesses() {
-  for (const pid_t pid : ProcessesOf(run_id_, ProcessKind::kOfAGeneration, host_)) {
+  for (const pid_t pid : ProcessesOf(run_id_, ProcessKind::kOfAGeneration, host_, IdOf(user()))) {
     const std::optional<int> number = RankOfProcess(pid);
     const auto rank = number ? ranks_.find(*number) : ranks_.end();
     if (rank != ranks_.end() && rank->second.page.rank < 0) rank->second.pid = pid;

@@ -4,10 +4,12 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "launcher/machine/process_user.h"
 #include "process/progress_page.h"
 #include "proto/agent.pb.h"
 
@@ -28,8 +30,11 @@ std::string ProcText(const std::string& path);
 class RankWatch {
  public:
   // Makes the pages of the generation's ranks of this host in `folder`, which it makes too.
+  // `user`: as whom they run, where that is not the agent's; a page says which process a rank is,
+  // and is looked at with that user's rights alone.
   static absl::StatusOr<RankWatch> Create(const std::string& folder, const std::string& run_id,
-                                          const std::string& host, const std::vector<int>& ranks);
+                                          const std::string& host, const std::vector<int>& ranks,
+                                          std::optional<ProcessUser> user = std::nullopt);
 
   // Looks at all of them.
   void Look(int64_t now_ms);
@@ -53,13 +58,15 @@ class RankWatch {
     int64_t moved_cpu_ms = 0, moved_io_bytes = 0;  // as of moved_ms
   };
 
-  RankWatch(std::string run_id, std::string host)
-      : run_id_(std::move(run_id)), host_(std::move(host)) {}
-  static void LookAt(Rank& rank, int64_t now_ms);
+  RankWatch(std::string run_id, std::string host, std::optional<ProcessUser> user)
+      : run_id_(std::move(run_id)), host_(std::move(host)), user_(std::move(user)) {}
+  const ProcessUser* user() const { return user_ ? &*user_ : nullptr; }
+  void LookAt(Rank& rank, int64_t now_ms) const;
   void FindProcesses();
 
   std::string run_id_;
   std::string host_;
+  std::optional<ProcessUser> user_;
   std::map<int, Rank> ranks_;
   int64_t looked_ms_ = 0;
 };

@@ -27,12 +27,12 @@ absl::Status SocketError(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("socket ", path));
 }
 
-// The process at the other end; 0: it is not this user's.
-pid_t PeerOf(int connection) {
+// The process at the other end; 0: it is not that user's.
+pid_t PeerOf(int connection, uid_t user) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
   if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return 0;
-  if (peer.uid == geteuid()) return peer.pid;
+  if (peer.uid == user) return peer.pid;
   LogWarning(absl::StrCat("refused a shim of user ", peer.uid, ", process ", peer.pid));
   return 0;
 }
@@ -63,8 +63,9 @@ ssize_t Receive(int connection, std::string& text, Descriptor* beside) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShimDoor>> ShimDoor::Open(const std::string& path) {
-  std::unique_ptr<ShimDoor> door(new ShimDoor(path));
+absl::StatusOr<std::unique_ptr<ShimDoor>> ShimDoor::Open(const std::string& path,
+                                                         std::optional<ProcessUser> user) {
+  std::unique_ptr<ShimDoor> door(new ShimDoor(path, std::move(user)));
   RETURN_IF_ERROR(door->Listen());
   return door;
 }
@@ -82,8 +83,8 @@ absl::Status ShimDoor::Listen() {
   // Nobody can connect before listen(), so there is no moment at which the mode is another one.
   const auto* bound = reinterpret_cast<const sockaddr*>(&address);
   epoll_event event = {.events = EPOLLIN, .data = {.fd = listener_.get()}};
-  if (bind(listener_.get(), bound, sizeof(address)) != 0 || chmod(path_.c_str(), 0600) != 0 ||
-      listen(listener_.get(), SOMAXCONN) != 0 ||
+  if (bind(listener_.get(), bound, sizeof(address)) != 0 ||
+      chmod(path_.c_str(), user_ ? 0666 : 0600) != 0 || listen(listener_.get(), SOMAXCONN) != 0 ||
       epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0) {
     return SocketError(path_);
   }
@@ -98,7 +99,7 @@ void ShimDoor::Accept() {
   for (;;) {
     Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.valid()) return;  // no more, or it went away, or no descriptor: it waits
-    const pid_t peer = PeerOf(connection.get());
+    const pid_t peer = PeerOf(connection.get(), IdOf(user()).value_or(geteuid()));
     if (peer == 0) continue;
     epoll_event event = {.events = EPOLLIN, .data = {.fd = connection.get()}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.get(), &event) != 0) continue;
@@ -118,6 +119,13 @@ bool ShimDoor::Read(Shim& shim, std::vector<ShimMessage>& said) {
     auto message = ParseShimText({packet_.data(), static_cast<size_t>(got)});
     if (!message) {
       LogWarning("a shim speaks another version; install weft-shim and weft together");
+      break;
+    }
+    // The agent may be root, and signals it later.
+    const bool is_theirs = !user_ || OwnerOf(beside) == user_->uid;
+    if (message->kind == ShimMessage::Kind::kStarted && !is_theirs) {
+      LogWarning(absl::StrCat("refused process ", shim.pid, ": its worker is not user ",
+                              user_->name, "'s, as whom it runs"));
       break;
     }
     if (message->kind == ShimMessage::Kind::kStarted) {

@@ -6,19 +6,23 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "launcher/machine/descriptor.h"
+#include "launcher/machine/process_user.h"
 #include "launcher/shim/shim_message.h"
 
 namespace weft {
 
 class ShimDoor {
  public:
-  // Listens at `path`, which must not exist yet.
-  static absl::StatusOr<std::unique_ptr<ShimDoor>> Open(const std::string& path);
+  // Listens at `path`, which must not exist yet. `user`: as whom shims and workers run, where that
+  // is another one; whoever hands over a worker of somebody else is cut off.
+  static absl::StatusOr<std::unique_ptr<ShimDoor>> Open(
+      const std::string& path, std::optional<ProcessUser> user = std::nullopt);
   ~ShimDoor();  // removes the socket
   ShimDoor(const ShimDoor&) = delete;
   ShimDoor& operator=(const ShimDoor&) = delete;
@@ -49,13 +53,16 @@ class ShimDoor {
     bool ended = false;
   };
 
-  explicit ShimDoor(std::string path) : path_(std::move(path)), packet_(kMostShimBytes, '\0') {}
+  ShimDoor(std::string path, std::optional<ProcessUser> user)
+      : path_(std::move(path)), user_(std::move(user)), packet_(kMostShimBytes, '\0') {}
+  const ProcessUser* user() const { return user_ ? &*user_ : nullptr; }
   absl::Status Listen();
   void Accept();
   // False once the shim is gone.
   bool Read(Shim& shim, std::vector<ShimMessage>& said);
 
   const std::string path_;
+  const std::optional<ProcessUser> user_;
   Descriptor listener_;
   Descriptor epoll_;
   std::map<int, Shim> shims_;  // by connection

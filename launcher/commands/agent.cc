@@ -118,6 +118,17 @@ std::vector<CLI::Option*> AddSlots(CLI::App& agent, HostSlots* slots) {
   return {only, without};
 }
 
+std::vector<CLI::Option*> AddRanksUser(CLI::App& agent, AgentOptions* options) {
+  CLI::Option* user =
+      agent.add_option("--ranks-user", options->ranks_user,
+                       "as whom ranks run, where this agent is root: the job's submitter");
+  CLI::Option* uid =
+      agent.add_option("--ranks-uid", options->ranks_uid, "that user's number for weftd");
+  user->needs(uid);
+  uid->needs(user);
+  return {user, uid};
+}
+
 absl::Status Stand(const AgentArguments& arguments) {
   const AgentOptions& options = arguments.options;
   return RunStandingAgent({.coordinator = options.coordinator,
@@ -167,6 +178,7 @@ void AddAgent(CLI::App& app, int* exit_code) {
   CLI::Option* foreign =
       agent->add_flag("--of-another", options.is_of_another,
                       "the job is of another user, and may set only variables that tune libraries");
+  const std::vector<CLI::Option*> ranks = AddRanksUser(*agent, &options);
   agent
       ->add_option(
           "--allow-env", options.allowed_env,
@@ -185,9 +197,9 @@ void AddAgent(CLI::App& app, int* exit_code) {
                                           "end everything when standard input ends");
   CLI::Option* check = agent->add_flag("--check", arguments->checks,
                                        "only look whether the run's agent is on this host");
-  AddStanding(
-      *agent, arguments.get(),
-      {check, run_id, job_id, allocation, foreign, parts[0], parts[1], hand_over, lifeline});
+  AddStanding(*agent, arguments.get(),
+              {check, run_id, job_id, allocation, foreign, ranks[0], ranks[1], parts[0], parts[1],
+               hand_over, lifeline});
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
   agent->callback([arguments, exit_code] {
     CheckOptions(*arguments);

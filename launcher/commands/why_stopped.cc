@@ -92,8 +92,8 @@ class Findings {
 
 Findings OfRun(const std::string& path, int64_t generation) {
   Findings findings(generation);
-  const LinesLeftOut left_out =
-      ForEachJsonLine(path, {}, [&findings](const Json& event) { findings.Take(event); });
+  const LinesLeftOut left_out = ForEachJsonLine(
+      LinesOfRun(path), {}, [&findings](const Json& event) { findings.Take(event); });
   if (left_out.count > 0) std::cerr << "weft: warning: " << left_out.Text() << "\n";
   return findings;
 }

@@ -21,12 +21,17 @@ namespace {
 constexpr int kPollMs = 10;
 constexpr char kNowhere[] = "/dev/null";
 
-// NAME=value strings of our environment with `added` on top.
-std::vector<std::string> Environment(const std::map<std::string, std::string>& added) {
+// NAME=value strings of our environment with `added` on top; for another user, of what that one may
+// see of it.
+std::vector<std::string> Environment(std::map<std::string, std::string> added,
+                                     const ProcessUser* user) {
+  if (user != nullptr) added.merge(VariablesOf(*user));
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    if (added.count(text.substr(0, text.find('='))) == 0) result.push_back(text);
+    const std::string name = text.substr(0, text.find('='));
+    const bool is_seen = user == nullptr || MayInherit(name);
+    if (is_seen && added.count(name) == 0) result.push_back(text);
   }
   for (const auto& [name, value] : added) result.push_back(absl::StrCat(name, "=", value));
   return result;
@@ -56,9 +61,11 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   if (program.empty() || access(program.c_str(), X_OK) != 0) {
     return absl::NotFoundError(absl::StrCat("cannot execute ", options.argv[0], ": not found"));
   }
+  const ProcessUser* const user = options.user ? &*options.user : nullptr;
   const int input = open(kNowhere, O_RDWR | O_CLOEXEC);
   OpenedEntry opened{.descriptor = input, .error = errno, .why = std::strerror(errno)};
   if (opened.ok() && options.output != kNowhere) {
+    const AsUser as(user);
     opened = OpenEntry(LogEntryOf(options.output), EntryUse::kAppend);
   }
   if (!opened.ok()) {
@@ -67,7 +74,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   }
   const int output = opened.descriptor;
   std::vector<std::string> argv = options.argv;
-  std::vector<std::string> env = Environment(options.env);
+  std::vector<std::string> env = Environment(options.env, user);
   const std::vector<char*> argv_pointers = Pointers(&argv);
   const std::vector<char*> env_pointers = Pointers(&env);
   const PlaceTaker place(options.place);
@@ -75,6 +82,8 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   const pid_t pid = fork();
   if (pid == 0) {  // only async-signal-safe calls from here on
     setpgid(0, 0);
+    // The kernel forgets whose death ends it when it becomes another user's.
+    if (user != nullptr && !BecomeUser(*user)) _exit(127);
     if (!DieWithParent(options.death_signal, parent).ok()) _exit(127);
     dup2(options.stdin_fd >= 0 ? options.stdin_fd : input, STDIN_FILENO);
     dup2(options.stderr_fd >= 0 ? options.stderr_fd : output, STDERR_FILENO);

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "launcher/machine/process_user.h"
 #include "process/rank_place.h"
 
 namespace weft {
@@ -30,6 +31,8 @@ struct ChildOptions {
   int stderr_fd = -1;
   int death_signal = 15;  // SIGTERM: what the kernel sends it when we die
   RankPlace place = {};   // where it runs, as far as the kernel lets it
+  // As whom it runs and `output` is opened, with little of our environment. REQUIRES: we are root.
+  std::optional<ProcessUser> user = {};
 };
 
 class ChildProcess {

@@ -28,6 +28,7 @@ namespace {
 constexpr char kTlsEnding[] = "-tls";
 constexpr char kNumberMark[] = "+";  // "weft-0123456789abcdef@node7+1-tmp"
 constexpr int kMostNames = 256;
+constexpr mode_t kPassMode = S_IXGRP | S_IXOTH;  // of root's folder with what is another user's
 
 constexpr int kSweepPollMs = 10;
 constexpr const char* kBases[] = {"/dev/shm", "/tmp"};
@@ -39,10 +40,12 @@ bool Carries(const std::string& environment, const std::string& name, const std:
   return absl::StrContains(environment, absl::StrCat(std::string(1, '\0'), name, "=", rest));
 }
 
-bool IsOf(pid_t pid, const std::string& run_id, ProcessKind kind, const std::string& host) {
+bool IsOf(pid_t pid, const std::string& run_id, ProcessKind kind, const std::string& host,
+          std::optional<uid_t> also) {
   const std::string process = absl::StrCat("/proc/", pid);
   struct stat status = {};
-  if (stat(process.c_str(), &status) != 0 || status.st_uid != getuid()) return false;
+  if (stat(process.c_str(), &status) != 0) return false;
+  if (status.st_uid != getuid() && status.st_uid != also) return false;
   std::ifstream stream(process + "/environ", std::ios::binary);
   std::stringstream read;
   read << '\0' << stream.rdbuf();  // nothing if the process is gone by now
@@ -122,32 +125,33 @@ std::vector<pid_t> AllProcesses() {
 
 }  // namespace
 
-std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind,
-                               const std::string& host) {
+std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind, const std::string& host,
+                               std::optional<uid_t> also) {
   std::vector<pid_t> found;
   for (const pid_t pid : AllProcesses()) {
-    if (IsOf(pid, run_id, kind, host)) found.push_back(pid);
+    if (IsOf(pid, run_id, kind, host, also)) found.push_back(pid);
   }
   return found;
 }
 
-int KillProcessesOnce(const std::string& run_id, ProcessKind kind, const std::string& host) {
+int KillProcessesOnce(const std::string& run_id, ProcessKind kind, const std::string& host,
+                      std::optional<uid_t> also) {
   int count = 0;
   for (const pid_t pid : AllProcesses()) {
-    if (!IsOf(pid, run_id, kind, host)) continue;
+    if (!IsOf(pid, run_id, kind, host, also)) continue;
     // By now the number may be another's: what is killed is looked at once more.
     const Descriptor pidfd = OpenPidfd(pid);
-    if (!pidfd.valid() || !IsOf(pid, run_id, kind, host)) continue;
+    if (!pidfd.valid() || !IsOf(pid, run_id, kind, host, also)) continue;
     count += SignalPidfd(pidfd, SIGKILL) ? 1 : 0;
   }
   return count;
 }
 
 int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms,
-                    const std::string& host) {
+                    const std::string& host, std::optional<uid_t> also) {
   int most = 0;
   for (int waited = 0; waited <= patience_ms; waited += kSweepPollMs) {
-    const int count = KillProcessesOnce(run_id, kind, host);
+    const int count = KillProcessesOnce(run_id, kind, host, also);
     if (count == 0) break;
     most = std::max(most, count);
     usleep(kSweepPollMs * 1000);
@@ -164,12 +168,19 @@ absl::Status MakePrivateFolder(const std::string& path) {
     if (lstat(path.c_str(), &status) == 0) break;
     if (errno != ENOENT) return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
   }
-  if (S_ISDIR(status.st_mode) && status.st_uid == geteuid() && (status.st_mode & 077) == 0) {
+  const mode_t others = status.st_mode & (S_IRWXG | S_IRWXO);
+  const bool is_private = others == 0 || (status.st_uid == 0 && others == kPassMode);
+  if (S_ISDIR(status.st_mode) && status.st_uid == geteuid() && is_private) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
       absl::StrCat(path, " is there and is not a folder of this user alone (user ", status.st_uid,
                    ", mode ", absl::StrFormat("%o", status.st_mode & 0777), "); have it removed"));
+}
+
+absl::Status LetPass(const std::string& folder) {
+  if (chmod(folder.c_str(), 0700 | kPassMode) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot let others pass through ", folder));
 }
 
 std::string TemporaryFolder(const std::string& run_id, int world_size, const std::string& host) {

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,17 +24,19 @@ enum class ProcessKind {
   kOfAGeneration,  // not weftd, nor an agent
 };
 
-// Living processes of this user whose environment holds WEFT_RUN=<run_id> and, unless `host` is
-// empty, WEFT_HOST=<host>; not this process.
+// Living processes of this user, or of user `also`, whose environment holds WEFT_RUN=<run_id> and,
+// unless `host` is empty, WEFT_HOST=<host>; not this process.
 std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind = ProcessKind::kAny,
-                               const std::string& host = "");
+                               const std::string& host = "",
+                               std::optional<uid_t> also = std::nullopt);
 
 // KILLs those that are there now, each through a pidfd that was opened before its environment was
 // read. Returns how many there were.
-int KillProcessesOnce(const std::string& run_id, ProcessKind kind, const std::string& host = "");
+int KillProcessesOnce(const std::string& run_id, ProcessKind kind, const std::string& host = "",
+                      std::optional<uid_t> also = std::nullopt);
 // KILLs them until there are none; gives up after `patience_ms`. Returns how many there were.
 int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms,
-                    const std::string& host = "");
+                    const std::string& host = "", std::optional<uid_t> also = std::nullopt);
 
 // A rank is given this much of a machine's shared memory: Open MPI maps a segment of 4 MiB and some
 // queues.
@@ -45,8 +48,11 @@ std::string TemporaryFolder(const std::string& run_id, int world_size,
                             const std::string& host = "");
 
 // Makes `path` (0700) unless it is there already. FailedPrecondition if what is there is not a
-// folder of this user alone: names under /tmp and /dev/shm are anybody's.
+// folder of this user alone: names under /tmp and /dev/shm are anybody's. One of root's may let
+// others pass.
 absl::Status MakePrivateFolder(const std::string& path);
+// Lets processes of other users come to what is theirs in a folder of root's (0711).
+absl::Status LetPass(const std::string& folder);
 
 // All that this may ever return for the run and the host.
 std::vector<std::string> TemporaryFolders(const std::string& run_id, const std::string& host = "");

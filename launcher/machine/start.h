@@ -33,6 +33,7 @@ struct GroupOptions {
   int world_size = 1;
   int threads = 1;  // per worker
   bool as_root = false;
+  std::optional<ProcessUser> user = {};    // as whom they run, where that is not the agent's user
   bool single_copy = false;                // workers may read each other's memory
   std::map<std::string, std::string> env;  // cluster.env
   // Another user has submitted the job: nothing but ranks gets `env`.

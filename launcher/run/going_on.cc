@@ -18,6 +18,7 @@
 #include "checkpoint/folders.h"
 #include "checkpoint/verify.h"
 #include "launcher/job_file/resolved_yaml.h"
+#include "launcher/run/run_folder.h"
 #include "plan/errors.h"
 #include "plan/search/describe.h"
 #include "process/version.h"
@@ -315,7 +316,7 @@ absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std:
 std::optional<int64_t> LastSavedStep(const RunPaths& paths, LinesLeftOut* left_out) {
   constexpr int64_t kTailBytes = int64_t{4} << 20;
   std::optional<int64_t> saved;
-  *left_out = ForEachJsonLine(paths.events(), {.most_bytes = kTailBytes},
+  *left_out = ForEachJsonLine(LinesOfRun(paths.events()), {.most_bytes = kTailBytes},
                               [&saved](const nlohmann::ordered_json& event) {
                                 const auto name = event.find("event"), step = event.find("step");
                                 const bool is_commit = name != event.end() && *name == "committed";

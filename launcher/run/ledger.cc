@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "launcher/run/run_folder.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/keys/value_text.h"
 #include "plan/schedule/step_part.h"
@@ -204,7 +205,7 @@ std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t fr
   std::map<int64_t, int> seen;  // steps of each generation
   std::vector<double> seconds;
   std::map<std::string, std::vector<double>> by_part;
-  ForEachJsonLine(metrics, {.from_byte = from_byte}, [&](const Json& line) {
+  ForEachJsonLine(LinesOfRun(metrics), {.from_byte = from_byte}, [&](const Json& line) {
     const auto number_of = [&line](const std::string& key) -> std::optional<double> {
       const auto found = line.find(key);
       if (found == line.end() || !found->is_number()) return std::nullopt;

@@ -73,6 +73,11 @@ std::string RunId(const std::string& run_folder) {
       absl::Hex(NameKey(absl::StrCat(getuid(), " ", run_folder)), absl::kZeroPad16));
 }
 
+OpenedLines LinesOfRun(const std::string& path) {
+  const OpenedEntry file = OpenEntry(EntryOf(path), EntryUse::kRead);
+  return {path, file.descriptor, file.error, file.why};
+}
+
 absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb) {
   const std::string job = JobThatRuns(run_folder);
   if (job.empty()) return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "launcher/job_file/run_paths.h"
 #include "plan/spec/job_spec.h"
 #include "process/run_lock.h"
+#include "text/json_lines.h"
 
 namespace weft {
 
@@ -33,6 +34,10 @@ std::string RunId(const std::string& run_folder);
 inline std::string SocketPath(const std::string& run_folder) {
   return run_folder + "/weftd.sock";
 }
+
+// Opens a file of lines in a run folder, events.jsonl or metrics.jsonl. A link that another user
+// has put there is not followed.
+OpenedLines LinesOfRun(const std::string& path);
 
 // InvalidArgument if a weftd that serves jobs holds the run for one of them: that is looked at and
 // stopped by its id, `weft VERB job-7`, not through its run folder.

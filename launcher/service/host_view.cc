@@ -17,6 +17,9 @@ std::string HostState(const v1::Host& host, int64_t now_unix_ms) {
   if (host.left_out_until_unix_ms() > now_unix_ms) {
     return absl::StrCat("left out ", AgeText(host.left_out_until_unix_ms() - now_unix_ms));
   }
+  // Its standing agent is too old, say: weftd's reason says why.
+  const bool is_left_out_no_more = host.left_out_until_unix_ms() > 0;
+  if (!host.reason().empty() && !is_left_out_no_more) return "not used";
   return host.slots_used() >= host.slots() ? "full" : "ready";
 }
 

@@ -58,6 +58,10 @@ std::vector<std::string> AgentArgv(const AgentChildOptions& options) {
     argv.push_back(absl::StrCat("--only-slots=", absl::StrJoin(order.slots, ",")));
   }
   if (order.is_of_another) argv.emplace_back("--of-another");
+  if (!order.ranks_user.empty()) {
+    argv.push_back(absl::StrCat("--ranks-user=", order.ranks_user));
+    argv.push_back(absl::StrCat("--ranks-uid=", order.ranks_uid));
+  }
   for (const std::string& name : options.allowed_env) {
     argv.push_back(absl::StrCat("--allow-env=", name));
   }

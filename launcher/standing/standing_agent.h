@@ -24,6 +24,8 @@ struct AllocationOrder {
   std::vector<int> slots = {};  // none: all
   std::string token = {};       // process/agent_token.h; empty: of one that was found here
   bool is_of_another = false;   // the submitter is not the user that runs the job
+  std::string ranks_user = {};  // the submitter, as whom its ranks run; empty: as this user
+  int64_t ranks_uid = 0;        // that user's id for weftd
   friend bool operator==(const AllocationOrder&, const AllocationOrder&) = default;
 };
 

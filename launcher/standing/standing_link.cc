@@ -129,7 +129,7 @@ class StandingLink::Impl {
   // Returns how the stream ended.
   absl::Status RunStream() {
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-        OpenChannel(options_.coordinator, options_.bundle);
+        OpenChannel(options_.coordinator, options_.bundle, Listens::kService);
     if (!channel.ok()) return EndOf(channel.status());
     proto::OfferReport offer;
     {

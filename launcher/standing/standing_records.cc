@@ -50,6 +50,8 @@ std::string RecordText(const AllocationRecord& record, const std::string& machin
                {"run_folder", order.run_folder},
                {"host_slots", order.host_slots},
                {"slots", order.slots},
+               {"ranks_user", order.ranks_user},
+               {"ranks_uid", order.ranks_uid},
                {"words", record.words},
                {"words_from", record.words_from}};
   if (record.end) json["end"] = EndJson(*record.end);
@@ -72,6 +74,10 @@ std::optional<AllocationRecord> ParseRecord(const std::string& text, const std::
     json.at("run_folder").get_to(order.run_folder);
     json.at("host_slots").get_to(order.host_slots);
     json.at("slots").get_to(order.slots);
+    if (json.contains("ranks_user")) {  // written since there is one
+      json.at("ranks_user").get_to(order.ranks_user);
+      json.at("ranks_uid").get_to(order.ranks_uid);
+    }
     json.at("words").get_to(record.words);
     json.at("words_from").get_to(record.words_from);
     if (json.contains("end")) {

@@ -3,11 +3,11 @@
 // standing agent of a host's name at a time. Belongs to one thread.
 //
 // A file "allocation-<number>.json": {"format_version": 1, "machine": of this boot, "job_id",
-// "allocation", "run_id", "run_folder", "host_slots", "slots", "words": file of the agent's stderr,
-// "words_from": where its own begin there, "end": {"exit_code", "signal", "last_words"} once it has
-// ended}. It is written before the agent is started, and removed when weftd has acknowledged its
-// end. It holds no process number: an agent is found by its environment
-// (launcher/machine/leftovers.h), which no other process can come to have.
+// "allocation", "run_id", "run_folder", "host_slots", "slots", "ranks_user", "ranks_uid", "words":
+// file of the agent's stderr, "words_from": where its own begin there, "end": {"exit_code",
+// "signal", "last_words"} once it has ended}. It is written before the agent is started, and
+// removed when weftd has acknowledged its end. It holds no process number: an agent is found by its
+// environment (launcher/machine/leftovers.h), which no other process can come to have.
 #pragma once
 #include <cstdint>
 #include <optional>

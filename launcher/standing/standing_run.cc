@@ -43,9 +43,10 @@ std::string UserName() {
 }
 
 AllocationOrder OrderOf(const proto::StartAgent& start) {
-  return {start.job_id(),     start.allocation(),   start.run_id(),
-          start.run_folder(), start.host_slots(),   {start.slots().begin(), start.slots().end()},
-          start.token(),      start.is_of_another()};
+  return {start.job_id(),     start.allocation(),    start.run_id(),
+          start.run_folder(), start.host_slots(),    {start.slots().begin(), start.slots().end()},
+          start.token(),      start.is_of_another(), start.ranks_user(),
+          start.ranks_uid()};
 }
 
 proto::OfferReport MessageOf(const EndReport& report) {
@@ -138,6 +139,7 @@ proto::HostOffer StandingShell::Offer() const {
   offer.set_host(host_);
   offer.set_machine(machine_);
   offer.set_gives_tokens(true);
+  offer.set_starts_as_submitter(geteuid() == 0);
   offer.set_pid(getpid());
   offer.set_owner_uid(getuid());
   offer.set_owner(UserName());
@@ -316,7 +318,9 @@ void StandingShell::Start(const Allocation& allocation) {
 // An agent that was killed leaves ranks behind, which the kernel ends, and files.
 void StandingShell::Sweep(const Allocation& allocation) {
   const AllocationOrder order = allocation.order;
-  if (KillProcessesOnce(order.run_id, ProcessKind::kOfAGeneration, host_) > 0) return;
+  std::optional<uid_t> also;
+  if (!order.ranks_user.empty()) also = static_cast<uid_t>(order.ranks_uid);
+  if (KillProcessesOnce(order.run_id, ProcessKind::kOfAGeneration, host_, also) > 0) return;
   RemoveTemporaryFolders(order.run_id, options_.name);
   Happened(AllocationSwept{order.allocation});
 }

@@ -338,5 +338,22 @@ TEST(Fleet, ForgetsJobsThatWereOverLongAgo) {
   EXPECT_EQ(fleet.fleet().jobs.count(recent), 1u);
 }
 
+TEST(RanksUid, IsTheSubmittersWhereRootsAgentKnowsWhoThatIs) {
+  FleetHost roots;
+  roots.owner_uid = 0;
+  roots.starts_as_submitter = true;
+  FleetHost older = roots, others = roots;
+  older.starts_as_submitter = false;
+  others.owner_uid = 991;
+  const FleetRequest by_socket{.owner = "ann", .owner_uid = 1000};
+  const FleetRequest over_network{.owner = "ann", .owner_uid = -1};
+  const FleetRequest by_root{.owner = "root", .owner_uid = 0};
+  EXPECT_EQ(RanksUid(roots, by_socket), 1000);
+  EXPECT_EQ(RanksUid(roots, over_network), 0);
+  EXPECT_EQ(RanksUid(roots, by_root), 0);
+  EXPECT_EQ(RanksUid(older, by_socket), 0) << "it would not know what it is told";
+  EXPECT_EQ(RanksUid(others, by_socket), 991) << "only root becomes somebody else";
+}
+
 }  // namespace
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -128,6 +129,44 @@ TEST_F(AgentAttacks, NobodyTakesAJobsAgentsPlaceWithoutItsToken) {
   const v1::Job done = WaitForPhase(job, "COMPLETED");
   EXPECT_EQ(done.generation(), 1);
   EXPECT_EQ(Curve("victim"), UndisturbedCurve(2, 400));
+}
+
+// Whoever has the agent's token, root of its host for one, is the job's agent; but what it says has
+// to be possible.
+TEST_F(AgentAttacks, AnEndThatIsNoneIsNotBelievedOfTheJobsOwnAgent) {
+  StartHost(2);
+  const std::string job = Submit(Job("ended", 2, 400));
+  const std::pair<int, std::string> ends[] = {
+      {3, "says that it is through after step 3; the job ends at step 400"},
+      {400, "says that it is through, but step 400, the last one, was not committed"}};
+  std::array<char, 256> rank_host = {};
+  ASSERT_EQ(gethostname(rank_host.data(), rank_host.size() - 1), 0);
+  int64_t generation = 0;
+  for (const auto& [step, why] : ends) {
+    generation = WaitFor(job, [&](const v1::Job& seen) {
+                   return seen.generation() > generation && seen.phase() == "RUNNING";
+                 }).generation();
+    const std::string number = absl::StrCat(generation);
+    std::string rank_pid;
+    for (const Found& rank : Processes("weft-worker ")) {
+      const bool is_first = VariableOf(rank.pid, "OMPI_COMM_WORLD_RANK") == "0";
+      if (is_first && VariableOf(rank.pid, "WEFT_GENERATION") == number) {
+        rank_pid = absl::StrCat(rank.pid);
+      }
+    }
+    const std::vector<Found> agents = Processes(BinaryPath("/bin/weft") + " agent --coordinator");
+    ASSERT_EQ(agents.size(), 1u) << Words();
+    const v1::Host host = Host();
+    const std::string said =
+        OnSocket(kWeftdsUser, {"end", "job=" + job, "allocation=1", "machine=" + host.machine(),
+                               "host=" + host.host(), absl::StrCat("pid=", agents[0].pid),
+                               "token=" + VariableOf(agents[0].pid, kAgentTokenVariable),
+                               "generation=" + number, absl::StrCat("rank_host=", rank_host.data()),
+                               "rank_pid=" + rank_pid, absl::StrCat("step=", step)});
+    EXPECT_THAT(said, HasSubstr(why));
+  }
+  EXPECT_EQ(WaitForPhase(job, "COMPLETED").step(), 400);
+  EXPECT_EQ(Curve("ended"), UndisturbedCurve(2, 400));
 }
 
 TEST_F(AgentAttacks, ATokenStandsInNoCommandLineAndIsToldToNoRank) {

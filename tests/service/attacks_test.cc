@@ -1,9 +1,7 @@
 // Users of one service try to harm each other, and the user as whom it runs: a real weftd of one
 // user, with a submitter, a viewer and strangers, each with an id of its own.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,15 +10,14 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
-#include "process/folder_reader.h"
+#include "process/folder_users.h"
 #include "process/rpc.h"
 #include "process/run_lock.h"
-#include "tests/end_to_end/lacking.h"
-#include "tests/places.h"
-#include "tests/service/service_bed.h"
+#include "tests/service/users_bed.h"
 
 namespace weft {
 namespace {
@@ -29,99 +26,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uid_t kService = 12346;  // weftd's and the standing agent's
-constexpr uid_t kSubmitter = 12345;
-constexpr uid_t kViewer = 12347;
-constexpr uid_t kStranger = 12348;  // whom the service does not know
 constexpr int64_t kAskMs = 20000;
 constexpr int kReaders = 64;  // of logs, that one caller may have
 
-std::vector<std::string> As(uid_t user, std::vector<std::string> words) {
-  const std::string id = std::to_string(user);
-  words.insert(words.begin(),
-               {"/usr/bin/setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups"});
-  return words;
-}
-
-class Attacks : public ServiceBed {
+class Attacks : public UsersBed {
  protected:
   void SetUp() override {
-    END_FOR_WANT_OF(geteuid() == 0 ? "" : "other users cannot be played here; be root");
-    ServiceBed::SetUp();
+    UsersBed::SetUp();
     secret_ = folder() + "/secret";
     WriteAs(kService, secret_, "stays", 0600);
   }
-  // The users of the service reach its programs by a way of their own: this checkout may lie where
-  // they may not look.
-  void PrepareFolder() override {
-    ASSERT_EQ(chown(folder().c_str(), kService, kService), 0);
-    ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
-    std::filesystem::create_directory(programs());
-    const std::string there = programs();
-    ASSERT_EQ(mount(BinaryPath("/bin").c_str(), there.c_str(), nullptr, MS_BIND, nullptr), 0);
-    // Whoever removes the folder removes no program.
-    const unsigned long only_look = MS_BIND | MS_REMOUNT | MS_RDONLY;
-    ASSERT_EQ(mount(nullptr, there.c_str(), nullptr, only_look, nullptr), 0);
-    UseWeftd(programs() + "/weftd");
-  }
-  void TearDown() override {
-    if (folder().empty()) return;
-    umount2(programs().c_str(), MNT_DETACH);  // which only takes the name away
-    ServiceBed::TearDown();
-  }
-  std::string programs() const { return folder() + "/programs"; }
-  std::vector<std::string> WeftdWords() const override {
-    return As(kService, {WeftdPath(), "--socket=" + socket(), "--state=" + state(),
-                         "--user=root=operator", "--user=12345=submitter", "--user=12347=viewer"});
-  }
-  std::vector<std::string> HostWords(int slots) const override {
-    std::vector<std::string> words = ServiceBed::HostWords(slots);
-    words[0] = programs() + "/weft";
-    words.push_back("--allow=*");
-    return As(kService, words);
-  }
-
-  // The kernel tells weftd who has connected, whoever speaks later.
-  std::unique_ptr<v1::Control::Stub> Caller(uid_t user) const {
-    EXPECT_EQ(seteuid(user), 0);
-    const auto channel = OpenChannel("unix:" + socket(), {}, Listens::kService);
-    EXPECT_EQ(seteuid(0), 0);
-    EXPECT_TRUE(channel.ok()) << channel.status();
-    return channel.ok() ? v1::Control::NewStub(*channel) : nullptr;
-  }
-  absl::Status SubmitAs(uid_t user, const v1::SubmitRequest& request, std::string* job = nullptr) {
-    grpc::ClientContext context;
-    SetDeadline(context, kAskMs);
-    v1::SubmitReply reply;
-    const absl::Status status = FromGrpc(Caller(user)->Submit(&context, request, &reply));
-    if (job != nullptr) *job = reply.job_id();
-    return status;
-  }
-  std::string Weft(uid_t user, std::vector<std::string> words) {
-    words.insert(words.begin(), programs() + "/weft");
-    return Run(As(user, std::move(words)));
-  }
-
-  static void WriteAs(uid_t user, const std::string& path, const std::string& text, mode_t mode) {
-    std::ofstream(path) << text;
-    ASSERT_EQ(chown(path.c_str(), user, user), 0);
-    ASSERT_EQ(chmod(path.c_str(), mode), 0);
-  }
-  static void MakeFolderAs(uid_t user, const std::string& path, mode_t mode) {
-    ASSERT_TRUE(std::filesystem::create_directory(path)) << path;
-    ASSERT_EQ(chown(path.c_str(), user, user), 0);
-    ASSERT_EQ(chmod(path.c_str(), mode), 0);
-  }
-  static void LinkAs(uid_t user, const std::string& to, const std::string& path) {
-    std::filesystem::create_symlink(to, path);
-    ASSERT_EQ(lchown(path.c_str(), user, user), 0);
-  }
-  static mode_t ModeOf(const std::string& path) {
-    struct stat found = {};
-    EXPECT_EQ(stat(path.c_str(), &found), 0) << path;
-    return found.st_mode & 07777;
-  }
-  std::string state() const { return folder() + "/state"; }
 
   std::string secret_;  // a file of the service's user alone
 };
@@ -153,7 +67,38 @@ TEST_F(Attacks, ALinkInTheRunFolderIsNotFollowed) {
   ASSERT_EQ(SubmitAs(kSubmitter, Job("noted", 2, 1), &job), absl::OkStatus());
   WaitForPhase(job, "COMPLETED");
   EXPECT_EQ(ReadText(secret_), "stays");
-  EXPECT_THAT(Words(), HasSubstr("\"events.jsonl\" is a symbolic link of user 12345"));
+  EXPECT_THAT(Words(), AllOf(HasSubstr("\"events.jsonl\" is a symbolic link of user 12345"),
+                             Not(HasSubstr("line at byte"))))
+      << "nor is it read";
+}
+
+// The submitter owns the run folder, and puts a link in the place of a folder there while ranks of
+// another user train.
+TEST_F(Attacks, ALinkInPlaceOfTheCheckpointsLeadsNobodyElsewhere) {
+  StartHost(2);
+  const std::string run = folder() + "/swapped", saved = run + "/checkpoint";
+  const std::string victims = folder() + "/victims", events = run + "/events.jsonl";
+  MakeFolderAs(kService, victims, 0755);
+  MakeFolderAs(kSubmitter, run, 0777);
+  std::string job;
+  ASSERT_EQ(SubmitAs(kSubmitter, Job("swapped", 2, 4000), &job), absl::OkStatus());
+  WaitForStep(job, 5);
+  std::filesystem::rename(saved, run + "/aside");
+  LinkAs(kSubmitter, victims, saved);
+  ASSERT_EQ(Checkpoint(job), absl::OkStatus());
+  const auto says = [&](const std::string& words) {
+    return Eventually(kPatienceS,
+                      [&] { return ReadText(events).find(words) != std::string::npos; });
+  };
+  EXPECT_TRUE(says("not_saved")) << ReadText(events);
+  EXPECT_THAT(ReadText(events), HasSubstr("is a symbolic link of user 12345"));
+  EXPECT_TRUE(std::filesystem::is_empty(victims));
+  std::filesystem::remove(saved);
+  std::filesystem::rename(run + "/aside", saved);
+  ASSERT_EQ(Checkpoint(job), absl::OkStatus());
+  EXPECT_TRUE(says("\"committed\"")) << ReadText(events);
+  EXPECT_EQ(Stop(job, v1::StopRequest::NOW), absl::OkStatus());
+  WaitForPhase(job, "CANCELLED");
 }
 
 TEST_F(Attacks, AJobWritesIntoNoFolderOfAnotherUser) {
@@ -189,7 +134,7 @@ TEST_F(Attacks, ASubmitterReadsTheRunThatWeftdMakesAndOthersDoNot) {
   ASSERT_EQ(stat(run.c_str(), &made), 0);
   EXPECT_EQ(made.st_uid, kService);
   EXPECT_EQ(made.st_mode & 022, 0u);
-  EXPECT_EQ(ReaderOf(run), kSubmitter);
+  EXPECT_EQ(UsersOf(run).readers, std::set<uid_t>{kSubmitter});
   EXPECT_THAT(Run(As(kSubmitter, {"/bin/cat", run + "/resolved.yaml"})),
               HasSubstr("name: \"mine\""));
   EXPECT_THAT(Run(As(kStranger, {"/bin/cat", run + "/resolved.yaml"})), HasSubstr("denied"));

@@ -76,8 +76,9 @@ class OwnShard {
   static absl::StatusOr<OwnShard> Copy(const Replica& replica, const Parameters& parameters,
                                        Device& device);
   // Durably; fails as the disk does.
-  absl::StatusOr<ShardRecord> Write(const std::string& stage_folder, int rank) const {
-    return WriteShard(stage_folder, rank, boxes_);
+  absl::StatusOr<ShardRecord> Write(const std::string& stage_folder, int rank,
+                                    const std::string& run_folder) const {
+    return WriteShard(stage_folder, rank, boxes_, run_folder);
   }
 
  private:

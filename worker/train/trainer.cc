@@ -466,7 +466,7 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
       OwnShard::Copy({groups_->replica_index(), groups_->replicas()}, *parameters_, device_));
   Failpoint("save.copied");
   const std::string stage_folder = StageFolder(checkpoint_folder_, run_.id, generation_, step);
-  const absl::StatusOr<ShardRecord> shard = own.Write(stage_folder, groups_->rank());
+  const absl::StatusOr<ShardRecord> shard = own.Write(stage_folder, groups_->rank(), run_folder_);
   Failpoint("save.shard_written");
   std::vector<ShardRecord> shards;
   if (hooks_.exchange_shards) {
@@ -490,7 +490,7 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
     ASSIGN_OR_RETURN(end, hooks_.save_over(save));
   }
   if (!end.committed) {
-    RemoveShard(stage_folder, groups_->rank());
+    RemoveShard(stage_folder, groups_->rank(), run_folder_);
     Warn(absl::StrCat("step ", step, " is not saved: ", end.reason));
   } else if (janitor_ != nullptr) {
     Failpoint("save.clean_up");

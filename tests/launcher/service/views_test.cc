@@ -186,6 +186,17 @@ TEST(HostsTable, FitsEightyColumnsAndSaysTheState) {
   EXPECT_EQ(HostState(host, 60000), "absent");
 }
 
+TEST(HostsTable, CallsNoHostReadyThatGetsNoJob) {
+  v1::Host host;
+  host.set_host("n1");
+  host.set_slots(2);
+  host.set_present(true);
+  EXPECT_EQ(HostState(host, 0), "ready");
+  host.set_reason("its standing agent gives no tokens: install this weftd's version there");
+  EXPECT_EQ(HostState(host, 0), "not used");
+  EXPECT_THAT(HostLine(host, 0), HasSubstr("n1: not used (its standing agent gives no tokens"));
+}
+
 TEST(HostLine, SaysTheStateOnce) {
   v1::Host host;
   host.set_host("n1");

@@ -33,6 +33,12 @@ TEST(AgentArgv, SaysWhatTheOrderSaysAndWhatTheStandingAgentHasItself) {
                           "--allocation=7", "--run-id=run-a", "--slots=4", "--only-slots=0,2",
                           "--of-another", "--allow-env=UCX_*", "--name=n1", "--domain=rack1",
                           "--tls=/b.pem"));
+  options = {.program = "/bin/weft", .coordinator = "unix:/s", .host = "n1", .order = {}};
+  options.order = {"job-17", 7, "run-a", "/runs/a", 4, {}};
+  options.order.ranks_user = "ann";
+  options.order.ranks_uid = 1000;
+  EXPECT_THAT(AgentArgv(options),
+              ::testing::IsSupersetOf({"--ranks-user=ann", "--ranks-uid=1000"}));
 }
 
 class WordsTest : public ::testing::Test {

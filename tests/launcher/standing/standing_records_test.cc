@@ -26,8 +26,16 @@ class StandingRecordsTest : public ::testing::Test {
     std::filesystem::remove_all(folder_, error);
   }
   std::string folder_;
-  const AllocationRecord running_{
-      .order = {"job-1", 7, "run-a", "/runs/a", 4, {0, 2}}, .words = "/w", .words_from = 12};
+  const AllocationRecord running_{.order = {.job_id = "job-1",
+                                            .allocation = 7,
+                                            .run_id = "run-a",
+                                            .run_folder = "/runs/a",
+                                            .host_slots = 4,
+                                            .slots = {0, 2},
+                                            .ranks_user = "ann",
+                                            .ranks_uid = 1000},
+                                  .words = "/w",
+                                  .words_from = 12};
   const AllocationRecord ended_{.order = {"job-2", 8, "run-b", "", 4, {}},
                                 .end = AllocationEnd{1, 9, "o\"\nps"}};
 };
