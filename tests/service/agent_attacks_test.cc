@@ -135,10 +135,10 @@ TEST_F(AgentAttacks, NobodyTakesAJobsAgentsPlaceWithoutItsToken) {
 // to be possible.
 TEST_F(AgentAttacks, AnEndThatIsNoneIsNotBelievedOfTheJobsOwnAgent) {
   StartHost(2);
-  const std::string job = Submit(Job("ended", 2, 400));
+  const std::string job = Submit(Job("ended", 2, 200));
   const std::pair<int, std::string> ends[] = {
-      {3, "says that it is through after step 3; the job ends at step 400"},
-      {400, "says that it is through, but step 400, the last one, was not committed"}};
+      {3, "says that it is through after step 3; the job ends at step 200"},
+      {200, "says that it is through, but step 200, the last one, was not committed"}};
   std::array<char, 256> rank_host = {};
   ASSERT_EQ(gethostname(rank_host.data(), rank_host.size() - 1), 0);
   int64_t generation = 0;
@@ -165,8 +165,8 @@ TEST_F(AgentAttacks, AnEndThatIsNoneIsNotBelievedOfTheJobsOwnAgent) {
                                "rank_pid=" + rank_pid, absl::StrCat("step=", step)});
     EXPECT_THAT(said, HasSubstr(why));
   }
-  EXPECT_EQ(WaitForPhase(job, "COMPLETED").step(), 400);
-  EXPECT_EQ(Curve("ended"), UndisturbedCurve(2, 400));
+  EXPECT_EQ(WaitForPhase(job, "COMPLETED").step(), 200);
+  EXPECT_EQ(Curve("ended"), UndisturbedCurve(2, 200));
 }
 
 TEST_F(AgentAttacks, ATokenStandsInNoCommandLineAndIsToldToNoRank) {

@@ -53,7 +53,7 @@ TEST_F(ThreeUsers, TrainAJobInAFolderThatWeftdMakesForThem) {
   StartHost(2);
   const std::string run = folder() + "/runs/of/one/mine";
   const std::string path = folder() + "/mine.yaml";
-  WriteAs(kSubmitter, path, JobFileText("mine", 2, 600), 0644);
+  WriteAs(kSubmitter, path, JobFileText("mine", 2, 200), 0644);
   const std::string at = "--coordinator=unix:" + socket();
   ASSERT_THAT(Weft(kSubmitter, {"submit", path, at, "--run-folder", run}),
               HasSubstr("job-1: dp=2"));
@@ -72,15 +72,15 @@ TEST_F(ThreeUsers, TrainAJobInAFolderThatWeftdMakesForThem) {
                                       "/manifest.json"));
   ASSERT_EQ(Resume("job-1"), absl::OkStatus());
   const v1::Job done = WaitForPhase("job-1", "COMPLETED");
-  EXPECT_EQ(done.step(), 600);
-  EXPECT_EQ(CurveOf(run).size(), 600u);
+  EXPECT_EQ(done.step(), 200);
+  EXPECT_EQ(CurveOf(run).size(), 200u);
   EXPECT_THAT(ReadText(run + "/events.jsonl"),
               AllOf(HasSubstr("COMPLETED"), Not(HasSubstr("not_saved"))));
   // Ranks' files are weftd's to read and remove, and the submitter's to read; nobody else's.
   v1::LogsRequest logs;
   logs.set_job_id("job-1");
   EXPECT_FALSE(Logs(logs).empty());
-  const std::string manifest = run + "/checkpoint/step-600/manifest.json";
+  const std::string manifest = run + "/checkpoint/step-200/manifest.json";
   EXPECT_EQ(OwnerOf(manifest), kAgents);
   EXPECT_EQ(OwnerOf(run), kService);
   const std::string rank_log = run + "/logs/generation-1/rank-0.log";
@@ -143,7 +143,7 @@ TEST_F(RootsAgent, RunsRanksAsWhoeverHasSubmittedThem) {
   StartHost(2);
   const std::string run = folder() + "/runs/mine";
   const std::string path = folder() + "/mine.yaml";
-  WriteAs(kDaemon, path, JobFileText("mine", 2, 600), 0644);
+  WriteAs(kDaemon, path, JobFileText("mine", 2, 200), 0644);
   ASSERT_THAT(
       Weft(kDaemon, {"submit", path, "--coordinator=unix:" + socket(), "--run-folder", run}),
       HasSubstr("job-1: dp=2"));
@@ -166,9 +166,9 @@ TEST_F(RootsAgent, RunsRanksAsWhoeverHasSubmittedThem) {
   WaitForPhase("job-1", "PAUSED");
   EXPECT_TRUE(Processes("weft-worker ").empty());
   ASSERT_EQ(Resume("job-1"), absl::OkStatus());
-  EXPECT_EQ(WaitForPhase("job-1", "COMPLETED").step(), 600);
-  EXPECT_EQ(CurveOf(run).size(), 600u);
-  EXPECT_EQ(OwnerOf(run + "/checkpoint/step-600/manifest.json"), kDaemon);
+  EXPECT_EQ(WaitForPhase("job-1", "COMPLETED").step(), 200);
+  EXPECT_EQ(CurveOf(run).size(), 200u);
+  EXPECT_EQ(OwnerOf(run + "/checkpoint/step-200/manifest.json"), kDaemon);
   EXPECT_EQ(OwnerOf(run + "/logs/generation-1/rank-0.log"), kDaemon);
   v1::LogsRequest logs;
   logs.set_job_id("job-1");
