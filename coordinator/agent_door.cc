@@ -125,7 +125,8 @@ class AgentStream final : public grpc::ServerBidiReactor<proto::AgentReport, pro
       driver_->leases().Dismiss(id_);
       return End(welcome);
     }
-    const std::optional<int64_t> lease_ms = driver_->leases().Grant(id_, driver_->now_ms());
+    const std::optional<int64_t> lease_ms =
+        driver_->leases().Grant(id_, driver_->now_ms(), report_.heartbeat().has_promise());
     if (!lease_ms) return;  // it has not said hello, or is turned away
     outbox_->Send(LeaseOrder(report_.heartbeat().sent_boot_ms(), *lease_ms));
   }

@@ -98,6 +98,9 @@ absl::Status Driver::Replay() {
   leases_.SetLength(LeaseMs());
   for (const HostShare& share : job_.generation.shares) {
     leases_.Assume(share.machine, Now() + LeaseMs());
+    if (options_.promised_until_ms > 0) {
+      leases_.Promise(share.machine, options_.promised_until_ms + LeaseMs());
+    }
   }
   if (!stored_events.empty()) {
     LogInfo(absl::StrCat("replayed ", stored_events.size(), " facts: ", job_.id, " is ",
@@ -121,8 +124,10 @@ void Driver::Run() {
 void Driver::Tick() {
   const int64_t now_ms = Now();
   clocks_ = ShiftedByStall(std::move(clocks_), now_ms, kStallMs);
+  clocks_.promised.clear();
   for (const HostShare& share : job_.generation.shares) {
     clocks_.lease_end_ms[share.machine] = leases_.EndOf(share.machine);
+    if (leases_.HasPromise(share.machine)) clocks_.promised.insert(share.machine);
   }
   for (const Event& event : Expired(job_, clocks_, now_ms, LeaseMs())) {
     Happened(std::holds_alternative<MoreHosts>(event) ? GrowthOf(job_) : event);
@@ -448,6 +453,7 @@ absl::StatusOr<proto::JobStatus> Driver::OnGetJob(const proto::JobRequest& reque
   status.set_least_nodes(least_nodes > 0 ? least_nodes : cluster.nodes);
   status.set_nodes(cluster.nodes);
   status.set_slots_per_node(cluster.slots_per_node);
+  status.set_lost_its_hosts(IsLeftByItsHosts(job_));
   return status;
 }
 

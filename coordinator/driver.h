@@ -48,6 +48,9 @@ struct DriverOptions {
   // Without one, RunOnce does what there is to do: so a test makes the time and the order.
   bool own_thread = true;
   int64_t check_again_ms = 30000;  // a host that failed its check; each time twice as late
+  // A coordinator that was here before has promised that nothing of the job is placed elsewhere
+  // until then, by now_ms, and a lease; 0: none has.
+  int64_t promised_until_ms = 0;
   bool writes_tokens = true;  // into a job's shared folders: hosts that are checked look for them
   // The journal cannot be written any more, nor training go on without it: the process has to end.
   // Called once.
@@ -115,6 +118,10 @@ class Driver final {
   void DetachAgent(int64_t id);
   void Detach(int64_t id);
 
+  // Tells agents that they and their ranks may go on for so long without a coordinator, counted
+  // from their newest lease; `told` is called once that is on its way, and leases() says who knows.
+  void TellAbsence(int64_t absent_ms, std::function<void()> told);
+
   // Whoever hears an agent's heartbeat grants its lease, on any thread, by the driver's clock.
   LeaseBook& leases() { return leases_; }
   int64_t now_ms() const { return options_.now_ms(); }
@@ -144,8 +151,10 @@ class Driver final {
     AgentStay stay = AgentStay::kForTheJob;
     std::string host;  // empty: has not said Hello yet
     std::string machine;
-    std::string version;   // that its ranks have to have
-    std::string mpi;       // Host's
+    std::string version;  // that its ranks have to have
+    std::string mpi;      // Host's
+    bool is_of_fleet = false;
+    bool takes_absence = false;
     int64_t sequence = 0;  // highest one heard
     bool is_due = false;   // for an acknowledgement, at the round's end
     // Told on this stream, or known to the agent from before.
@@ -264,6 +273,7 @@ class Driver final {
   void OnCheckOpened(const Agent& agent, const proto::CheckOpened& opened);
   void OnHostChecked(const Agent& agent, const proto::HostChecked& checked);
   void OnAgentFact(const Agent& agent, const proto::AgentReport& report);
+  void OnSaveRequested(const Agent& agent, const proto::SaveRequested& asked);
   void HoldDoubtful(const RankEnded& fact, int64_t seen_ms);
   void JudgeDoubtful();
   bool BlameAbsent(RankEnded& fact);

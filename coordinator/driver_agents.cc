@@ -107,6 +107,21 @@ bool Driver::Heard(int64_t id, std::vector<int64_t> streams) {
               Wake::kWithTick);
 }
 
+void Driver::TellAbsence(int64_t absent_ms, std::function<void()> told) {
+  const bool posted = Post([this, absent_ms, told] {
+    proto::AgentOrder order;
+    order.mutable_absence()->set_absent_ms(absent_ms);
+    for (const auto& [machine, stream] : agent_of_machine_) {
+      const Agent& agent = agents_.at(stream);
+      if (!agent.takes_absence) continue;  // its ranks stop with its lease
+      leases_.AwaitPromise(stream);
+      outgoing_.ToAgent(agent.port, order);
+    }
+    outgoing_.Then([told](const absl::Status&) { told(); });
+  });
+  if (!posted) told();
+}
+
 void Driver::DetachAgent(int64_t id) {
   const auto forget = [this, id] {
     const auto agent = agents_.find(id);
@@ -188,10 +203,7 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
   Failpoint("driver.agent_fact");
   if (report.has_check_opened()) return OnCheckOpened(agent, report.check_opened());
   if (report.has_host_checked()) return OnHostChecked(agent, report.host_checked());
-  // Between generations nobody has a share, and everybody may be asked to save and stop.
-  if (report.has_save_requested() && job_.generation.shares.empty()) {
-    return Happened(StopAsked{/*now=*/false});
-  }
+  if (report.has_save_requested()) return OnSaveRequested(agent, report.save_requested());
   // One that has no part in the generation knows nothing of it, nor has it a say in it.
   if (FindShare(job_, agent.machine) == nullptr) return;
   switch (report.report_case()) {
@@ -212,13 +224,19 @@ void Driver::OnAgentFact(const Agent& agent, const proto::AgentReport& report) {
       const bool is_held = doubtful_ && doubtful_->fact.generation == fact.generation;
       return is_held ? doubtful_->ends.push_back(fact) : Happened(fact);
     }
-    case proto::AgentReport::kSaveRequested:
-      return Happened(StopAsked{/*now=*/false});
     case proto::AgentReport::kDaemonWanted:
       return OnDaemonWanted(agent, report.daemon_wanted());
     default:  // what the service takes before it comes here
       break;
   }
+}
+
+// A host that leaves takes itself out, whatever it has. Whoever wants the job to end has to have a
+// share of it; between generations nobody has one, and everybody may.
+void Driver::OnSaveRequested(const Agent& agent, const proto::SaveRequested& asked) {
+  if (asked.leaves() || agent.is_of_fleet) return Happened(HostLeaves{agent.machine});
+  const bool has_say = job_.generation.shares.empty() || FindShare(job_, agent.machine) != nullptr;
+  if (has_say) Happened(StopAsked{/*now=*/false});
 }
 
 // mpirun ends what it has on all hosts once it has lost one rank or one host. Of reports in doubt
@@ -393,20 +411,24 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   agent.machine = hello.machine();
   agent.version = hello.version();
   agent.mpi = hello.host_has().mpi();
+  agent.is_of_fleet = hello.allocation() != 0;
+  agent.takes_absence = hello.takes_absence();
   agent.told_launch = hello.generation();
   LogInfo(absl::StrCat("agent on ", agent.host, ", process ", hello.pid(), ": ",
                        hello.host_has().cores(), " cores, ", hello.host_has().gpus_size(),
                        " GPUs, ", hello.host_has().numa_nodes_size(), " NUMA nodes"));
-  if (ComesWithoutItsShare(job_, agent.machine, hello.generation())) {
+  // The host is there again before the generation that it had a share of is over.
+  const bool has_nothing = ComesWithoutItsShare(job_, agent.machine, hello.generation());
+  Happened(OfferOf(hello));
+  if (has_nothing) {
     NothingIsLeft(agent, "ended, and what it had started with it; another one is there");
   }
-  Happened(OfferOf(hello));
   if (broken_) return;
   leases_.Admit(id, agent.machine);
   proto::AgentOrder order;
   order.mutable_welcome();
   outgoing_.ToAgent(agent.port, order);
-  const std::optional<int64_t> lease_ms = leases_.Grant(id, Now());
+  const std::optional<int64_t> lease_ms = leases_.Grant(id, Now(), /*has_promise=*/true);
   outgoing_.ToAgent(agent.port, LeaseOrder(hello.sent_boot_ms(), *lease_ms));
   TellDaemon(agent.machine);
 }

@@ -116,6 +116,11 @@ bool Record(const HostOffered& fact, Job& job) {
     if (fenced->second == fact.agent_pid) return false;
     job.fenced.erase(fenced);
   }
+  const auto leaving = job.leaving.find(fact.machine);
+  if (leaving != job.leaving.end()) {
+    if (leaving->second.agent_pid == fact.agent_pid) return false;
+    job.leaving.erase(leaving);
+  }
   const auto [place, is_new] = job.offers.try_emplace(fact.machine, offer);
   if (!is_new && place->second == offer) return false;
   place->second = offer;
@@ -159,6 +164,35 @@ bool Record(const HostFenced& fact, Job& job) {
   WithdrawGrowth(job);
   if (!IsOver(job.phase)) {
     job.reason = absl::StrCat("host ", share->host, " is fenced: ", fact.reason);
+  }
+  return true;
+}
+
+// A generation that trains saves first, so that no step is lost; one that has not begun to has
+// nothing to save.
+bool Record(const HostLeaves& fact, Job& job) {
+  const auto offer = job.offers.find(fact.machine);
+  const HostShare* const share = FindShare(job, job.generation.number, fact.machine);
+  const bool has_share = share != nullptr && !share->gone;
+  const bool is_offered = offer != job.offers.end();
+  if (!is_offered && !has_share) return false;
+  LeavingHost host = {has_share ? share->host : offer->second.host,
+                      is_offered ? offer->second.agent_pid : 0};
+  if (!job.leaving.try_emplace(fact.machine, std::move(host)).second) return false;
+  job.offers.erase(fact.machine);
+  job.checks.erase(fact.machine);
+  WithdrawGrowth(job);
+  if (job.id.empty() || IsOver(job.phase) || job.stop != StopLevel::kNone) return true;
+  if (job.generation.phase == GenerationPhase::kOpen && LacksHosts(job)) {
+    CloseForLackOfHosts(job);
+  } else if (has_share && job.generation.phase == GenerationPhase::kTraining) {
+    job.generation.yields = true;
+    job.phase = Phase::kDraining;
+    job.reason = absl::StrCat(LeavingText(job), ": saving");
+  } else if (has_share && IsLive(job.generation.phase)) {
+    EndGeneration(job, {CauseKind::kOrdered, -1, "", LeavingText(job)});
+    job.phase = Phase::kRecovering;
+    job.reason = absl::StrCat(LeavingText(job), "; resuming after step ", job.newest().step);
   }
   return true;
 }

@@ -15,6 +15,7 @@ bool Record(const HostOffered& fact, Job& job);
 bool Record(const HostAway& fact, Job& job);
 bool Record(const HostLost& fact, Job& job);
 bool Record(const HostFenced& fact, Job& job);
+bool Record(const HostLeaves& fact, Job& job);
 bool Record(const HostsAwaited& fact, Job& job);
 bool Record(const LaunchWaits& fact, Job& job);
 bool Record(const MoreHosts& fact, Job& job);

@@ -67,6 +67,7 @@ bool Record(const Submitted& fact, Job& job) {
   next.run = fact.run;
   next.offers = std::move(job.offers);
   next.fenced = std::move(job.fenced);
+  next.leaving = std::move(job.leaving);
   next.generation = std::move(job.generation);
   if (next.generation.phase == GenerationPhase::kClosed) {  // the journal may be a new one
     next.generation.number = std::max(next.generation.number, fact.last_generation);
@@ -115,6 +116,7 @@ bool Record(const PlanRefused& fact, Job& job) {
         absl::StrCat(ends ? "" : "waiting for hosts: ", "there is no plan for ", shape.nodes,
                      " of ", job.spec.cluster.nodes, SlotsNote(shape, job.spec),
                      MemoryNote(shape, job), ": ", fact.message, small.empty() ? "" : "; ", small);
+    if (!ends && !job.leaving.empty() && !LargestShape(job)) CloseForLackOfHosts(job);
     return true;
   }
   if (job.phase != Phase::kSubmitted || job.id.empty()) return false;
@@ -246,7 +248,7 @@ bool Record(const Committed& fact, Job& job) {
     job.failures_since_progress = 0;
     job.restarts_left = job.spec.fault_tolerance.max_restarts;
   }
-  if (progress && job.generation.grows && job.stop == StopLevel::kNone &&
+  if (progress && job.generation.grows && !job.generation.yields && job.stop == StopLevel::kNone &&
       IsLive(job.generation.phase)) {
     EndGeneration(job, {CauseKind::kOrdered, -1, "", "more hosts are there"});
     job.phase = Phase::kRecovering;
@@ -260,6 +262,15 @@ bool Record(const Committed& fact, Job& job) {
   return true;
 }
 
+// All ranks have saved and stopped. Where a host has asked for that, and no person, the rest goes
+// on.
+void EndSaved(Job& job) {
+  if (!job.generation.yields || job.stop != StopLevel::kNone) return Suspend(job);
+  job.phase = Phase::kRecovering;
+  job.reason = absl::StrCat(LeavingText(job), NotSavedText(job), "; resuming after step ",
+                            job.newest().step);
+}
+
 bool Record(const Finished& fact, Job& job) {
   const Member* member = FindMember(job, fact.generation, fact.rank);
   if (!member || member->phase == MemberPhase::kFinished) return false;
@@ -269,7 +280,7 @@ bool Record(const Finished& fact, Job& job) {
   if (!AreAll(job, job.generation.members.finished())) return true;
   job.generation.phase = GenerationPhase::kStopping;
   if (fact.stopped) {
-    Suspend(job);
+    EndSaved(job);
   } else {
     job.phase = Phase::kCompleted;
     job.reason = absl::StrCat("finished step ", fact.step, " of ", job.spec.training.steps);
@@ -392,7 +403,8 @@ bool Record(const StopAsked& fact, Job& job) {
     EndGeneration(job, {CauseKind::kOrdered, -1, "", "a stop was requested"});
   }
   job.phase = Phase::kDraining;
-  job.reason = save ? "stop requested: saving" : "stop requested";
+  const std::string what = generation.yields ? LeavingText(job) : "stop requested";
+  job.reason = save ? what + ": saving" : what;
   return true;
 }
 
@@ -457,6 +469,10 @@ absl::Status CheckRegistration(const Job& job, const Registered& worker) {
   return absl::OkStatus();
 }
 
+bool IsLeftByItsHosts(const Job& job) {
+  return job.phase == Phase::kSuspended && job.lost_its_hosts;
+}
+
 std::vector<Command> Decide(const Job& job) {
   const Generation& generation = job.generation;
   std::vector<Command> commands;
@@ -478,7 +494,9 @@ std::vector<Command> Decide(const Job& job) {
       break;
     case GenerationPhase::kTraining:
       commands.push_back(BeginSteps{generation.number});
-      if (job.stop != StopLevel::kNone) commands.push_back(StopTraining{generation.number});
+      if (job.stop != StopLevel::kNone || generation.yields) {
+        commands.push_back(StopTraining{generation.number});
+      }
       if (job.wants_save) commands.push_back(SaveSteps{generation.number, job.save_wishes});
       if (generation.saving &&
           static_cast<int>(generation.saving->shards.size()) == job.world_size()) {

@@ -24,6 +24,10 @@ Job Apply(Job job, const Event& event);
 // another process holds. Apply ignores such a worker.
 absl::Status CheckRegistration(const Job& job, const Registered& worker);
 
+// The job is suspended though nobody has asked for that: its hosts leave. It is to be tried again
+// on others.
+bool IsLeftByItsHosts(const Job& job);
+
 // ---- duties ----
 struct PlanJob {};
 // These go to the agents of the generation's hosts.

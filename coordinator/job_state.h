@@ -100,6 +100,13 @@ struct ClusterShape {
   friend auto operator<=>(const ClusterShape&, const ClusterShape&) = default;
 };
 
+// A host that goes, in good order.
+struct LeavingHost {
+  std::string host;
+  int64_t agent_pid = 0;
+  friend bool operator==(const LeavingHost&, const LeavingHost&) = default;
+};
+
 // The part of a generation that a host has.
 struct HostShare {
   std::string machine;  // Hello.machine
@@ -115,6 +122,7 @@ struct Generation {
   GenerationPhase phase = GenerationPhase::kClosed;
   bool waited = false;            // of kOpen: no more hosts are waited for
   bool grows = false;             // ends at the next checkpoint, for more hosts are there
+  bool yields = false;            // saves and ends, for a host of it leaves
   std::vector<HostShare> shares;  // of those that were told to launch it; rank 0's first
   Members members;
   std::optional<PendingSave> saving;
@@ -137,6 +145,11 @@ struct SavedCheckpoint {
   friend bool operator==(const SavedCheckpoint&, const SavedCheckpoint&) = default;
 };
 
+// The fewest hosts that the job goes on with.
+inline int LeastHosts(const JobSpec& spec) {
+  return spec.hosts.least_nodes > 0 ? spec.hosts.least_nodes : spec.cluster.nodes;
+}
+
 struct Job {
   std::string id;  // "job-1"; empty: nothing was submitted yet
   int64_t submissions = 0;
@@ -151,6 +164,9 @@ struct Job {
   // Machines on which something cannot be ended, with the process of their agent: they get no
   // ranks until another agent comes, which has found nothing there.
   std::map<std::string, int64_t> fenced;
+  // Machines that leave get no ranks until another agent comes there.
+  std::map<std::string, LeavingHost> leaving;
+  bool lost_its_hosts = false;    // suspended by no person: too few are left, as some leave
   int expected_hosts = 0;         // no more than these are on their way; 0: nobody knows
   bool slots_as_offered = false;  // Submitted's
   std::map<std::string, OfferedHost> offers;  // by machine
@@ -321,6 +337,7 @@ struct RankEnded {
   int exit_code = 0;
   std::string message;
   std::string last_stderr;
+  bool lost_lease = false;  // it had to stop, as its host's lease had run out
   friend bool operator==(const RankEnded&, const RankEnded&) = default;
 };
 // An agent brings its host, or another one takes its place.
@@ -350,6 +367,11 @@ struct HostLost {
   std::string machine;
   std::string reason;
   friend bool operator==(const HostLost&, const HostLost&) = default;
+};
+// The host goes, in good order: what runs there is saved, and goes on elsewhere.
+struct HostLeaves {
+  std::string machine;
+  friend bool operator==(const HostLeaves&, const HostLeaves&) = default;
 };
 // The open generation does not wait for more hosts than are there now.
 struct HostsAwaited {
@@ -398,7 +420,7 @@ using Event = std::variant<Submitted, Planned, PlanRefused, Launched, Registered
                            ShardWritten, SaveFailed, Committed, Finished, Faulted, Suspected,
                            WorkerLost, Overdue, RankEnded, AttemptEnded, HostOffered, HostAway,
                            HostLost, HostsAwaited, LaunchWaits, MoreHosts, HostChecked, StopAsked,
-                           CheckpointAsked, Restarted, Hung, RankSlow, HostFenced>;
+                           CheckpointAsked, Restarted, Hung, RankSlow, HostFenced, HostLeaves>;
 
 // A failed generation ends the job after this many of them without a newly committed step.
 inline constexpr int kMaxFailuresWithoutProgress = 3;

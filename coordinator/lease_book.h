@@ -10,9 +10,13 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace weft {
+
+// No coordinator may be away for longer than this: agents give up dialling after an hour.
+inline constexpr int64_t kLongestAbsenceMs = 3000000;
 
 class LeaseBook {
  public:
@@ -26,10 +30,19 @@ class LeaseBook {
   void Dismiss(int64_t stream);
 
   // Answers a heartbeat: the length of the lease that begins at `now_ms`; none if the stream is not
-  // admitted.
-  std::optional<int64_t> Grant(int64_t stream, int64_t now_ms);
+  // admitted. `has_promise`: the machine lives by a promise still, or may do so; one that does not
+  // has nothing but its leases.
+  std::optional<int64_t> Grant(int64_t stream, int64_t now_ms, bool has_promise = false);
   // Somebody may have granted one until then: a coordinator that was here before.
   void Assume(const std::string& machine, int64_t end_ms);
+  // A coordinator that was here before has promised the machine this time, before it ended.
+  void Promise(const std::string& machine, int64_t end_ms);
+  // It may live by that still.
+  bool HasPromise(const std::string& machine) const;
+  // The stream was told of such a time, and is to say that it knows.
+  void AwaitPromise(int64_t stream);
+  // All streams that were told know, or have ended.
+  bool AllHavePromises() const;
 
   // When the newest lease of the machine ends; 0: it has none.
   int64_t EndOf(const std::string& machine) const;
@@ -38,7 +51,9 @@ class LeaseBook {
   mutable std::mutex mutex_;  // guards all below
   int64_t lease_ms_ = 8000;
   std::map<int64_t, std::string> machine_of_stream_;
-  std::map<std::string, int64_t> end_ms_;  // by machine
+  std::map<std::string, int64_t> end_ms_;       // by machine
+  std::map<std::string, int64_t> promised_ms_;  // the same, of promises that may hold
+  std::set<int64_t> awaited_;                   // streams that do not know yet
 };
 
 }  // namespace weft

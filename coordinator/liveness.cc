@@ -80,9 +80,10 @@ void AddLost(const Job& job, const Clocks& clocks, int64_t now_ms, int64_t lease
              std::vector<Event>& events) {
   if (now_ms <= clocks.none_silent_until_ms) return;
   std::map<int, int64_t> watched;
-  std::set<int> on_silent_hosts;  // the host is to blame
+  std::set<int> on_silent_hosts;  // the host is to blame, or has time that was promised
   for (const HostShare& share : job.generation.shares) {
-    if (now_ms < EndOf(clocks, share.machine)) continue;
+    const bool has_lease = now_ms < EndOf(clocks, share.machine);
+    if (has_lease && clocks.promised.count(share.machine) == 0) continue;
     on_silent_hosts.insert(share.ranks.begin(), share.ranks.end());
   }
   for (const auto& [rank, member] : job.generation.members.by_rank()) {

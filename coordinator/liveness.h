@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ struct Clocks {
   int64_t save = 0;                 // number of the one that is under way; 0: none
   int64_t save_since_ms = 0;        // when its first rank had its part
   std::map<std::string, int64_t> lease_end_ms;  // of machines of the generation: their newest lease
-  int64_t hosts_since_ms = 0;                   // when hosts came or went last
-  int64_t none_silent_until_ms = 0;             // NoneSilentUntil, as of some time ago
+  // Machines that may live by a coordinator's promise: their ranks need not be heard.
+  std::set<std::string> promised;
+  int64_t hosts_since_ms = 0;        // when hosts came or went last
+  int64_t none_silent_until_ms = 0;  // NoneSilentUntil, as of some time ago
 };
 
 struct SilentRank {

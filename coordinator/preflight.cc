@@ -162,10 +162,6 @@ std::string NamedText(const Job& job, const HostFindings& hosts, absl::string_vi
 
 }  // namespace
 
-int LeastHosts(const JobSpec& spec) {
-  return spec.hosts.least_nodes > 0 ? spec.hosts.least_nodes : spec.cluster.nodes;
-}
-
 bool Record(const HostChecked& fact, Job& job) {
   const auto offer = job.offers.find(fact.machine);
   if (offer == job.offers.end() || offer->second.agent_pid != fact.agent_pid) return false;

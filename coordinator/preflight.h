@@ -13,9 +13,6 @@ namespace weft {
 
 bool Record(const HostChecked& fact, Job& job);
 
-// The fewest hosts that the job goes on with.
-int LeastHosts(const JobSpec& spec);
-
 // Hosts that are there and not checked as they are now, by machine. None without preflight, nor
 // before there is a plan to check them for.
 std::vector<std::string> HostsToCheck(const Job& job);

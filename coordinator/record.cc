@@ -227,6 +227,7 @@ void Fill(const RankEnded& fact, proto::Record& record) {
   record.set_generation(fact.generation);
   record.mutable_rank_ended()->set_generation(fact.generation);
   FillCause(fact, *record.mutable_rank_ended()->mutable_cause());
+  record.mutable_rank_ended()->mutable_cause()->set_lost_lease(fact.lost_lease);
 }
 
 void Fill(const AttemptEnded& fact, proto::Record& record) {
@@ -271,6 +272,10 @@ void Fill(const HostFenced& fact, proto::Record& record) {
   record.set_generation(fact.generation);
   record.mutable_host_fenced()->set_machine(fact.machine);
   record.mutable_host_fenced()->set_reason(fact.reason);
+}
+
+void Fill(const HostLeaves& fact, proto::Record& record) {
+  record.mutable_host_leaves()->set_machine(fact.machine);
 }
 
 void Fill(const RankSlow& fact, proto::Record& record) {
@@ -359,6 +364,8 @@ std::optional<Event> ReadHostFact(const proto::Record& record) {
     case proto::Record::kHostFenced:
       return HostFenced{record.generation(), record.host_fenced().machine(),
                         record.host_fenced().reason()};
+    case proto::Record::kHostLeaves:
+      return HostLeaves{record.host_leaves().machine()};
     case proto::Record::kHostsAwaited:
       return HostsAwaited{record.generation()};
     case proto::Record::kLaunchWaits:
@@ -508,7 +515,8 @@ RankEnded FactOf(const proto::RankEnded& report) {
           .signal = cause.signal(),
           .exit_code = cause.exit_code(),
           .message = cause.message(),
-          .last_stderr = cause.last_stderr()};
+          .last_stderr = cause.last_stderr(),
+          .lost_lease = cause.lost_lease()};
 }
 
 AttemptEnded FactOf(const proto::GroupEnded& report) {

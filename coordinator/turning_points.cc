@@ -2,9 +2,12 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace weft {
 namespace {
@@ -26,6 +29,16 @@ bool MakesProgress(const Job& job) {
   return job.spec.checkpoint.interval != 0;
 }
 
+// The ranks of a host end with its lease, each in its own way: that is what it comes from.
+GenerationCause LeaseCauseOf(const RankEnded& end, const Job& job) {
+  const std::string who = end.rank < 0 ? "the ranks" : RankText(job, end.rank, end.host);
+  return {CauseKind::kRoot, end.rank, end.host,
+          absl::StrCat(who,
+                       " stopped: the host's lease had run out, as its agent had no answer from "
+                       "weftd in time"),
+          end.last_stderr};
+}
+
 }  // namespace
 
 void OpenNextGeneration(Job& job) {
@@ -44,6 +57,7 @@ std::string RankText(const Job& job, int rank, absl::string_view host) {
 }
 
 GenerationCause CauseOf(const RankEnded& end, const Job& job) {
+  if (end.lost_lease) return LeaseCauseOf(end, job);
   std::string what = end.message;
   if (end.signal != 0) {
     const char* name = sigabbrev_np(end.signal);
@@ -64,17 +78,52 @@ GenerationCause CauseOf(const RankEnded& end, const Job& job) {
           absl::StrCat(who, what), end.last_stderr};
 }
 
+std::string LeavingText(const Job& job) {
+  std::vector<std::string> names;
+  for (const auto& [machine, host] : job.leaving) names.push_back(host.host);
+  if (names.empty()) return "";
+  std::sort(names.begin(), names.end());
+  return absl::StrCat(names.size() == 1 ? "host " : "hosts ", absl::StrJoin(names, ", "),
+                      names.size() == 1 ? " leaves" : " leave");
+}
+
+std::string NotSavedText(const Job& job) {
+  const EndedSave& save = job.generation.ended_save;
+  if (save.number == 0 || save.committed) return "";
+  return absl::StrCat("; step ", save.step, " could not be saved (", save.reason, ")");
+}
+
+// Before the first generation hosts are on their way still.
+bool LacksHosts(const Job& job) {
+  if (job.leaving.empty() || job.stop != StopLevel::kNone) return false;
+  auto left = static_cast<int>(job.offers.size());
+  const auto leaving = static_cast<int>(job.leaving.size());
+  if (!job.was_launched) left = std::max(left, job.expected_hosts - leaving);
+  return left < LeastHosts(job.spec);
+}
+
+void CloseForLackOfHosts(Job& job) {
+  job.generation.phase = GenerationPhase::kClosed;
+  Suspend(job);
+}
+
 void Suspend(Job& job) {
+  job.lost_its_hosts = job.stop == StopLevel::kNone && !job.leaving.empty();
   job.phase = Phase::kSuspended;
-  std::string reason = "stopped on request, run the same command again to resume";
+  std::string reason = job.lost_its_hosts
+                           ? absl::StrCat(LeavingText(job), ", ", job.offers.size(),
+                                          " of at least ", LeastHosts(job.spec),
+                                          " hosts are left; run the same command again "
+                                          "to go on after step ",
+                                          job.newest().step)
+                           : "stopped on request, run the same command again to resume";
   const std::optional<GenerationCause>& cause = job.generation.cause;
   if (cause && cause->kind != CauseKind::kOrdered) {
     absl::StrAppend(&reason, " after step ", job.newest().step, "; while stopping, ", cause->text);
   }
-  const EndedSave& save = job.generation.ended_save;
-  if (save.number > 0 && !save.committed) {
-    absl::StrAppend(&reason, "; step ", save.step, " could not be saved (", save.reason,
-                    "), so it will go on from step ", job.newest().step);
+  const std::string not_saved = NotSavedText(job);
+  if (!not_saved.empty()) {
+    absl::StrAppend(&reason, not_saved, ", so it will go on from step ", job.newest().step);
   }
   job.reason = reason;
 }
@@ -85,7 +134,7 @@ void Close(Job& job) {
   if (IsOver(job.phase) || job.phase == Phase::kSubmitted) return;
   if (job.stop == StopLevel::kNow) {
     Cancel(job);
-  } else if (job.stop == StopLevel::kSave) {
+  } else if (job.stop == StopLevel::kSave || LacksHosts(job)) {
     Suspend(job);
   } else {
     OpenNextGeneration(job);

@@ -28,7 +28,17 @@ void ExplainFailure(Job& job, bool permanent);
 // The generation's processes are proven gone, all of them.
 void Close(Job& job);
 
-// The job was stopped on request and may be gone on with.
+// The job was stopped on request, or its hosts leave; it may be gone on with.
 void Suspend(Job& job);
+
+// "host h2 leaves" of those that do; empty: none does.
+std::string LeavingText(const Job& job);
+// "; step 30 could not be saved (why)" of the generation's last save; empty: it was committed.
+std::string NotSavedText(const Job& job);
+
+// Hosts leave, and those that are left are fewer than the job needs.
+bool LacksHosts(const Job& job);
+// The open generation is not started: too few hosts are left for it.
+void CloseForLackOfHosts(Job& job);
 
 }  // namespace weft

@@ -19,6 +19,7 @@ bool Record(const HostJoined& fact, Fleet& fleet) {
   host.owner_uid = fact.owner_uid;
   host.lacks_tokens = fact.lacks_tokens;
   host.starts_as_submitter = fact.starts_as_submitter;
+  host.leaves = fact.leaves;
   host.allows = fact.allows;
   host.slots = fact.slots;
   host.present = true;
@@ -63,10 +64,12 @@ bool Record(const HostFailed& fact, Fleet& fleet) {
 bool Record(const HostDrained& fact, Fleet& fleet) {
   const auto found = fleet.hosts.find(fact.machine);
   if (found == fleet.hosts.end()) return false;
-  if (found->second.drained && found->second.drain_reason == fact.reason) return false;
-  found->second.drained = true;
-  found->second.drain_reason = fact.reason;
-  return true;
+  FleetHost& host = found->second;
+  const FleetHost before = host;
+  host.drained = true;
+  host.drain_reason = fact.reason;
+  host.moves = fact.moves;
+  return host != before;
 }
 
 bool Record(const HostUndrained& fact, Fleet& fleet) {
@@ -75,6 +78,7 @@ bool Record(const HostUndrained& fact, Fleet& fleet) {
   FleetHost& host = found->second;
   const FleetHost before = host;
   host.drained = false;
+  host.moves = false;
   host.drain_reason.clear();
   host.failed_ms.clear();
   host.left_out_until_ms = 0;
@@ -105,6 +109,9 @@ bool Record(const JobPlaced& fact, Fleet& fleet) {
   job->shares = fact.shares;
   job->after_save = AfterSave::kIsOver;
   job->moves = false;
+  job->resized = false;
+  job->placed_least_nodes = job->request.least_nodes;
+  job->placed_nodes = job->request.nodes;
   job->reason.clear();
   job->allocation = ++fleet.newest_allocation;
   return true;
@@ -135,21 +142,22 @@ void End(int64_t number, const std::string& end, const std::string& reason, int6
   ForgetOldest(fleet, unix_ms);
 }
 
-// A job that was saved for a pause or for another size, or that has lost its hosts, is not over by
-// it; in the last two cases it keeps its place in the queue.
+// Only a person's stop ends a job that is saved: one that was to be paused waits for its resume,
+// any other one keeps its place in the queue. So does one that has lost its hosts.
 bool Record(const JobEnded& fact, Fleet& fleet) {
   FleetJob* const job = Find(fleet, fact.job, FleetPhase::kPlaced);
   if (job == nullptr) return false;
   const AfterSave after = std::exchange(job->after_save, AfterSave::kIsOver);
-  const bool is_saved = fact.end == "SUSPENDED" && after != AfterSave::kIsOver;
-  const bool is_cut = fact.end == "SUSPENDED" || fact.end == "CANCELLED";
-  const bool goes_on = job->stop == FleetStop::kNone && (is_saved || (job->moves && is_cut));
+  const bool is_saved = fact.end == "SUSPENDED";
+  const bool is_cut = job->moves && fact.end == "CANCELLED";
+  const bool goes_on = job->stop == FleetStop::kNone && (is_saved || is_cut);
   if (!goes_on) {
     End(fact.job, fact.end, fact.reason, fact.unix_ms, fleet);
     return true;
   }
   job->shares.clear();
   job->moves = false;
+  job->resized = false;
   job->phase = after == AfterSave::kIsPaused ? FleetPhase::kPaused : FleetPhase::kQueued;
   return true;
 }
@@ -188,10 +196,25 @@ bool Record(const PauseAsked& fact, Fleet& fleet) {
   return std::exchange(placed->after_save, AfterSave::kIsPaused) != AfterSave::kIsPaused;
 }
 
+void QueueLast(FleetJob& job, Fleet& fleet) {
+  job.phase = FleetPhase::kQueued;
+  job.place = ++fleet.newest_place;
+}
+
 bool Record(const ResumeAsked& fact, Fleet& fleet) {
   if (FleetJob* const paused = Find(fleet, fact.job, FleetPhase::kPaused)) {
-    paused->phase = FleetPhase::kQueued;
-    paused->place = ++fleet.newest_place;
+    QueueLast(*paused, fleet);
+    return true;
+  }
+  FleetJob* const over = Find(fleet, fact.job, FleetPhase::kOver);
+  if (over != nullptr && over->end == "SUSPENDED") {
+    fleet.over.erase({over->ended_ms, fact.job});
+    fleet.live.insert(fact.job);
+    over->stop = FleetStop::kNone;
+    over->stop_now_ms = over->ended_ms = 0;
+    over->end.clear();
+    over->reason.clear();
+    QueueLast(*over, fleet);
     return true;
   }
   // It saves already, and cannot be held back: it will be queued once it has.
@@ -209,9 +232,9 @@ bool Record(const ResizeAsked& fact, Fleet& fleet) {
   if (job.request.least_nodes == fact.least_nodes && job.request.nodes == fact.nodes) return false;
   job.request.least_nodes = fact.least_nodes;
   job.request.nodes = fact.nodes;
-  const bool goes_on = job.phase == FleetPhase::kPlaced && job.after_save == AfterSave::kIsOver &&
-                       job.stop == FleetStop::kNone;
-  if (goes_on) job.after_save = AfterSave::kIsQueued;
+  const bool as_placed =
+      fact.least_nodes == job.placed_least_nodes && fact.nodes == job.placed_nodes;
+  job.resized = job.phase == FleetPhase::kPlaced && !as_placed;
   return true;
 }
 

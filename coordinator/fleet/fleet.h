@@ -24,8 +24,8 @@ struct PlaceJob {
   int64_t job = 0;
   std::vector<FleetShare> shares;
 };
-// Ask the job's Driver to stop: it is unwanted, or to be paused, resized or moved. Said for as long
-// as the job is placed.
+// Ask the job's Driver to stop: it is unwanted, or to be paused or moved, its hosts are to be used
+// for something else, or the hosts for its new size are there. Said for as long as that is so.
 struct EndJob {
   int64_t job = 0;
   bool now = false;  // without saving
@@ -49,6 +49,10 @@ struct QueuedJob {
 };
 // Returns those that wait once Decide's duties are done, in the order of the queue.
 std::vector<QueuedJob> Queue(const Fleet& fleet, int64_t now_ms);
+
+// A placed job has too few hosts left, and waits until then for those that are gone: Unix time; 0:
+// it has enough, or is to move already.
+int64_t AwaitsGoneUntilMs(const Fleet& fleet, const FleetJob& job, int64_t now_ms);
 
 // The submitter is the host's owner, as whom ranks run there: by name if the job came over the
 // network.

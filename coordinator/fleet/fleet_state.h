@@ -34,7 +34,9 @@ struct FleetHost {
   bool starts_as_submitter = false;  // its owner is root: ranks run as whoever has submitted them
   bool present = false;              // its standing agent's lease runs
   int64_t gone_ms = 0;               // Unix time at which it ended; 0: it is present
+  bool leaves = false;  // its standing agent was told to end, and waits until jobs are saved
   bool drained = false;
+  bool moves = false;  // and jobs there are asked away
   std::string drain_reason = {};
   std::vector<int64_t> failed_ms = {};  // Unix time of its newest failures, oldest first
   int64_t left_out_until_ms = 0;        // Unix time; 0: it is not left out
@@ -71,6 +73,10 @@ struct FleetJob {
   FleetPhase phase = FleetPhase::kQueued;
   int64_t place = 0;  // in the queue, among those of its priority: lower goes first
   AfterSave after_save = AfterSave::kIsOver;
+  // A resize waits for hosts: the job goes on as it is until they are there.
+  bool resized = false;
+  int placed_least_nodes = 0;  // the request's when it was placed; 0: it was never
+  int placed_nodes = 0;        // the same
   FleetStop stop = FleetStop::kNone;
   int64_t stop_now_ms = 0;  // Unix time at which kSave becomes kNow; 0: it does not
   bool moves = false;       // its hosts are gone for too long: it goes on from its checkpoint
@@ -105,6 +111,7 @@ struct HostJoined {
   int slots = 0;
   bool lacks_tokens = false;
   bool starts_as_submitter = false;
+  bool leaves = false;
 };
 // The lease of the offer has ended.
 struct HostGone {
@@ -119,6 +126,7 @@ struct HostFailed {
 struct HostDrained {
   std::string machine;
   std::string reason;
+  bool moves = false;  // jobs that run there are asked away
 };
 struct HostUndrained {
   std::string machine;
@@ -153,6 +161,7 @@ struct JobMoves {
 struct PauseAsked {
   int64_t job = 0;
 };
+// The job is paused, or somebody has stopped it with a checkpoint.
 struct ResumeAsked {
   int64_t job = 0;
 };

@@ -38,11 +38,13 @@ Free FreeSlots(const Fleet& fleet, int64_t now_ms) {
   return SlotsBut(used, fleet, now_ms);
 }
 
+// The queue, and with it placed jobs whose new size waits for hosts.
 std::vector<std::pair<int64_t, const FleetJob*>> InOrder(const Fleet& fleet) {
   std::vector<std::pair<int64_t, const FleetJob*>> queue;
   for (const int64_t number : fleet.live) {
     const FleetJob& job = fleet.jobs.at(number);
-    if (job.phase == FleetPhase::kQueued) queue.emplace_back(number, &job);
+    const bool grows = job.phase == FleetPhase::kPlaced && job.resized;
+    if (job.phase == FleetPhase::kQueued || grows) queue.emplace_back(number, &job);
   }
   std::sort(queue.begin(), queue.end(), [](const auto& a, const auto& b) {
     const int one = a.second->request.priority;
@@ -103,6 +105,7 @@ std::string SizeText(const FleetRequest& asked) {
 
 struct Decision {
   std::vector<PlaceJob> place;
+  std::set<int64_t> resize;  // placed jobs for whose new size there are hosts
   std::vector<QueuedJob> wait;
 };
 
@@ -120,12 +123,48 @@ void KeepFromOthers(const Fleet& fleet, const FleetRequest& asked, Free& free) {
   std::erase_if(free, [&](const auto& each) { return Admits(fleet.hosts.at(each.first), asked); });
 }
 
+// `free` with what the job has itself, as far as it may be used again.
+Free WithOwn(const Fleet& fleet, const FleetJob& job, Free free, int64_t now_ms) {
+  for (const FleetShare& share : job.shares) {
+    if (!IsUsable(fleet.hosts.at(share.machine), now_ms)) continue;
+    std::vector<int>& slots = free[share.machine];
+    slots.insert(slots.end(), share.slots.begin(), share.slots.end());
+    std::sort(slots.begin(), slots.end());
+  }
+  return free;
+}
+
+// Whether the job comes to what was asked by going to so many hosts now: it is not saved and
+// started again to have what it has.
+bool IsWorthIt(const FleetJob& job, int64_t hosts) {
+  const auto has = std::ssize(job.shares);
+  const bool is_outside = has < job.request.least_nodes || has > job.request.nodes;
+  return is_outside || hosts > has || job.request.nodes <= has;
+}
+
+// A resize in its turn: the hosts that it needs are kept for it, as for those that wait.
+void LookAtResize(const Fleet& fleet, int64_t number, int64_t now_ms, const Free& all, Free& free,
+                  Decision& decision) {
+  const FleetJob& job = fleet.jobs.at(number);
+  const auto place = FindPlace(fleet, WithOwn(fleet, job, free, now_ms), job.request);
+  if (place && IsWorthIt(job, std::ssize(*place))) {
+    Take(*place, free);
+    decision.resize.insert(number);
+  } else if (FindPlace(fleet, all, job.request)) {
+    KeepFromOthers(fleet, job.request, free);
+  }
+}
+
 Decision LookAt(const Fleet& fleet, int64_t now_ms) {
   Decision decision;
   Free free = FreeSlots(fleet, now_ms);
   const Free all = SlotsBut({}, fleet, now_ms);  // as if no job had any
   for (const auto& [number, job] : InOrder(fleet)) {
     const FleetRequest& asked = job->request;
+    if (job->phase == FleetPhase::kPlaced) {
+      LookAtResize(fleet, number, now_ms, all, free, decision);
+      continue;
+    }
     if (auto place = FindPlace(fleet, free, asked)) {
       Take(*place, free);
       decision.place.push_back({number, *std::move(place)});
@@ -141,6 +180,24 @@ Decision LookAt(const Fleet& fleet, int64_t now_ms) {
   return decision;
 }
 
+// Snapshots of older versions do not know.
+int LeastAsPlaced(const FleetJob& job) {
+  return job.placed_least_nodes > 0 ? job.placed_least_nodes : job.request.least_nodes;
+}
+
+// A person wants a host of it for something else, or hosts leave and too few would stay. Where
+// enough do its Driver goes on with these.
+bool IsAskedAway(const Fleet& fleet, const FleetJob& job) {
+  int64_t stay = 0;
+  for (const FleetShare& share : job.shares) {
+    const FleetHost& host = fleet.hosts.at(share.machine);
+    if (host.drained && host.moves) return true;
+    if (!host.leaves) ++stay;
+  }
+  const auto has = std::ssize(job.shares);
+  return stay < has && stay < LeastAsPlaced(job);
+}
+
 bool IsToEnd(const FleetJob& job) {
   return job.stop != FleetStop::kNone || job.after_save != AfterSave::kIsOver || job.moves;
 }
@@ -151,6 +208,7 @@ bool IsToEndNow(const FleetJob& job, int64_t now_ms) {
 }
 
 // Its Driver goes on with the hosts that are left, if they are enough; who is away may come back.
+// What it is to have by a resize it does not have yet.
 bool HasLostItsHosts(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
   if (job.moves || job.shares.empty()) return false;
   int64_t left = 0;
@@ -158,7 +216,7 @@ bool HasLostItsHosts(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
     const FleetHost& host = fleet.hosts.at(share.machine);
     if (host.present || now_ms - host.gone_ms < kAwaitGoneMs) ++left;
   }
-  return left < job.request.least_nodes;
+  return left < std::min<int64_t>(LeastAsPlaced(job), std::ssize(job.shares));
 }
 
 }  // namespace
@@ -183,16 +241,35 @@ bool Admits(const FleetHost& host, const FleetRequest& request) {
 }
 
 bool IsUsable(const FleetHost& host, int64_t now_ms) {
-  return host.present && !host.drained && !host.lacks_tokens && host.left_out_until_ms <= now_ms;
+  return host.present && !host.leaves && !host.drained && !host.lacks_tokens &&
+         host.left_out_until_ms <= now_ms;
+}
+
+// As soon as one more of them is given up, too few are left.
+int64_t AwaitsGoneUntilMs(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
+  if (job.phase != FleetPhase::kPlaced || job.moves) return 0;
+  std::vector<int64_t> gone;
+  for (const FleetShare& share : job.shares) {
+    const FleetHost& host = fleet.hosts.at(share.machine);
+    if (!host.present) gone.push_back(host.gone_ms + kAwaitGoneMs);
+  }
+  const auto has = std::ssize(job.shares);
+  const int64_t spare = has - std::min<int64_t>(LeastAsPlaced(job), has);
+  if (std::ssize(gone) <= spare) return 0;
+  std::sort(gone.begin(), gone.end());
+  const int64_t until_ms = gone[static_cast<size_t>(spare)];
+  return until_ms > now_ms ? until_ms : 0;
 }
 
 FleetDuties Decide(const Fleet& fleet, int64_t now_ms) {
   FleetDuties duties;
-  duties.place = LookAt(fleet, now_ms).place;
+  Decision decision = LookAt(fleet, now_ms);
+  duties.place = std::move(decision.place);
   for (const int64_t number : fleet.live) {
     const FleetJob& job = fleet.jobs.at(number);
     if (job.phase != FleetPhase::kPlaced) continue;
-    if (IsToEnd(job)) duties.end.push_back({number, IsToEndNow(job, now_ms)});
+    const bool is_to_save = decision.resize.count(number) > 0 || IsAskedAway(fleet, job);
+    if (IsToEnd(job) || is_to_save) duties.end.push_back({number, IsToEndNow(job, now_ms)});
     if (HasLostItsHosts(fleet, job, now_ms)) duties.move.push_back({number});
   }
   return duties;

@@ -76,6 +76,24 @@ void FillRequest(const JobEntry& entry, v1::Job& message) {
   message.set_submitted_unix_ms(entry.submitted_ms);
 }
 
+// Until when a job stays beside hosts that others could use.
+std::string AwaitText(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
+  const int64_t until_ms = AwaitsGoneUntilMs(fleet, job, now_ms);
+  if (until_ms == 0) return "";
+  return absl::StrCat("; its host is not heard: if it is not back in ",
+                      (until_ms - now_ms + 999) / 1000, " s, the job goes to other hosts");
+}
+
+// Says so of a job that goes on as it is until it can have another size.
+std::string ResizeText(const FleetJob& job) {
+  if (!job.resized) return "";
+  const FleetRequest& asked = job.request;
+  const bool is_one = asked.least_nodes == asked.nodes;
+  return absl::StrCat("; it is to have ", asked.least_nodes,
+                      is_one ? "" : absl::StrCat(" to ", asked.nodes),
+                      asked.nodes == 1 ? " host" : " hosts", ", and goes on until they are there");
+}
+
 }  // namespace
 
 std::string JobName(int64_t job) {
@@ -112,15 +130,18 @@ PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry) {
       break;
   }
   if (!is_told) return {"SUBMITTED", "its hosts are being given to it"};
-  if (!IsLastPhase(entry.status.phase())) return {entry.status.phase(), entry.status.reason()};
-  const bool goes_on = job.after_save != AfterSave::kIsOver || job.moves;
+  if (!IsLastPhase(entry.status.phase())) {
+    return {entry.status.phase(), absl::StrCat(entry.status.reason(), ResizeText(job))};
+  }
+  const bool is_saved = entry.status.phase() == "SUSPENDED" && job.stop == FleetStop::kNone;
+  const bool goes_on = is_saved || job.moves;
   const std::string so_far =
       goes_on || entry.status.reason().empty() ? "" : absl::StrCat(entry.status.reason(), "; ");
   return {"DRAINING", absl::StrCat(so_far, "its hosts are being given back")};
 }
 
 v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64_t queue_place,
-                   const std::string& waits_for) {
+                   const std::string& waits_for, int64_t now_ms) {
   const FleetJob& placed = fleet.jobs.at(job);
   v1::Job message;
   message.set_job_id(JobName(job));
@@ -130,7 +151,8 @@ v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64
   message.set_owner_uid(placed.request.owner_uid);
   const PhaseWords words = PhaseOf(placed, entry);
   message.set_phase(words.phase);
-  message.set_reason(words.reason.empty() ? waits_for : words.reason);
+  const std::string reason = words.reason.empty() ? waits_for : words.reason;
+  message.set_reason(absl::StrCat(reason, AwaitText(fleet, placed, now_ms)));
   message.set_revision(entry.revision);
   message.set_ended_unix_ms(placed.ended_ms);
   message.set_least_nodes(placed.request.least_nodes);
@@ -163,6 +185,7 @@ v1::Job RunMessage(const proto::JobStatus& status, int64_t owner_uid, const std:
   message.set_nodes(status.nodes());
   message.set_slots_per_node(status.slots_per_node());
   message.set_run_folder(status.run_folder());
+  message.set_lost_its_hosts(status.lost_its_hosts());
   message.set_brings_hosts(true);
   return message;
 }
@@ -194,7 +217,10 @@ v1::HostsReply RunHosts(const proto::JobStatus& status, int64_t owner_uid,
 namespace {
 
 std::string WhyNotUsed(const FleetHost& host, int64_t now_ms) {
-  if (host.drained) return absl::StrCat("drained: ", host.drain_reason);
+  if (host.drained) {
+    return absl::StrCat("drained: ", host.drain_reason, host.moves ? "; jobs are asked away" : "");
+  }
+  if (host.leaves) return "leaves: its standing agent was told to end";
   if (host.left_out_until_ms > now_ms) {
     return absl::StrCat("left out for an hour: failed ", kHostFailuresToLeaveOut,
                         " times within one");
@@ -227,6 +253,8 @@ v1::Host HostMessage(const Fleet& fleet, const std::string& machine, const proto
   message.set_slots(host.slots);
   message.set_present(host.present);
   message.set_drained(host.drained);
+  message.set_leaving(host.leaves);
+  message.set_moves(host.moves);
   if (host.left_out_until_ms > now_ms) message.set_left_out_until_unix_ms(host.left_out_until_ms);
   message.set_reason(WhyNotUsed(host, now_ms));
   message.set_failures(static_cast<int32_t>(

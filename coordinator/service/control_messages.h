@@ -33,7 +33,7 @@ PhaseWords PhaseOf(const FleetJob& job, const JobEntry& entry);
 
 // `queue_place` 1: it is the next; 0: it is not queued. `waits_for`: of one that is.
 v1::Job JobMessage(const Fleet& fleet, int64_t job, const JobEntry& entry, int64_t queue_place,
-                   const std::string& waits_for);
+                   const std::string& waits_for, int64_t now_ms);
 // The job of a private weftd, which brings its hosts. `owner_uid`: whose weftd it is.
 v1::Job RunMessage(const proto::JobStatus& status, int64_t owner_uid, const std::string& owner);
 // The hosts of such a job, by name.

@@ -24,7 +24,8 @@ HostJoined Read(const proto::FleetHostJoined& message) {
           {offer.allows().begin(), offer.allows().end()},
           offer.slots(),
           !offer.gives_tokens(),
-          offer.starts_as_submitter()};
+          offer.starts_as_submitter(),
+          offer.leaves()};
 }
 
 JobPlaced Read(const proto::FleetJobPlaced& message) {
@@ -52,6 +53,8 @@ int64_t JobOf(const proto::FleetRecord& record) {
       return record.pause_asked().job();
     case proto::FleetRecord::kResumeAsked:
       return record.resume_asked().job();
+    case proto::FleetRecord::kStoppedResumed:
+      return record.stopped_resumed().job();
     case proto::FleetRecord::kResizeAsked:
       return record.resize_asked().job();
     case proto::FleetRecord::kJobNews:
@@ -84,7 +87,8 @@ std::optional<FleetEvent> FactOf(const proto::FleetRecord& record) {
     case proto::FleetRecord::kHostFailed:
       return HostFailed{record.host_failed().machine(), record.host_failed().unix_ms()};
     case proto::FleetRecord::kHostDrained:
-      return HostDrained{record.host_drained().machine(), record.host_drained().reason()};
+      return HostDrained{record.host_drained().machine(), record.host_drained().reason(),
+                         record.host_drained().moves()};
     case proto::FleetRecord::kHostUndrained:
       return HostUndrained{record.host_undrained().machine()};
     case proto::FleetRecord::kJobQueued:
@@ -106,6 +110,8 @@ std::optional<FleetEvent> FactOf(const proto::FleetRecord& record) {
       return PauseAsked{record.pause_asked().job()};
     case proto::FleetRecord::kResumeAsked:
       return ResumeAsked{record.resume_asked().job()};
+    case proto::FleetRecord::kStoppedResumed:
+      return ResumeAsked{record.stopped_resumed().job()};
     case proto::FleetRecord::kResizeAsked: {
       const proto::FleetResizeAsked& asked = record.resize_asked();
       return ResizeAsked{asked.job(), asked.least_nodes(), asked.nodes()};
@@ -158,6 +164,7 @@ absl::Status FleetBook::Take(const proto::FleetRecord& record) {
     fleet_id_ = record.started().fleet_id();
     agent_secret_ = record.started().agent_secret();
     tokens_after_ = record.started().tokens_after_allocation();
+    absent_until_ms_ = record.started().absent_until_unix_ms();
   }
   if (record.has_job_news()) {
     TakeNews(record.job_news(), record);
@@ -195,7 +202,8 @@ void FleetBook::TakeFact(const proto::FleetRecord& record) {
   if (record.has_host_joined()) {
     proto::FleetHostFact joined;
     joined.set_machine(record.host_joined().offer().machine());
-    TellHost(joined, "offers itself", record);
+    const bool leaves = record.host_joined().offer().leaves();
+    TellHost(joined, leaves ? "leaves" : "offers itself", record);
   }
   if (record.has_host_gone()) TellHost(record.host_gone(), "is not heard any more", record);
   if (record.has_host_failed()) TellHost(record.host_failed(), "has failed", record);
@@ -235,6 +243,7 @@ proto::FleetSnapshot FleetBook::Snapshot() const {
   snapshot.set_fleet_id(fleet_id_);
   snapshot.set_agent_secret(agent_secret_);
   snapshot.set_tokens_after_allocation(tokens_after_);
+  snapshot.set_absent_until_unix_ms(absent_until_ms_);
   WriteParts(parts_, &snapshot);
   for (const auto& [unix_ms, id] : answered_) {
     proto::FleetSnapshot::KeptAnswer& kept = *snapshot.add_answers();
@@ -252,6 +261,7 @@ absl::Status FleetBook::Restore(const proto::FleetSnapshot& snapshot, int64_t re
   fleet_id_ = snapshot.fleet_id();
   agent_secret_ = snapshot.agent_secret();
   tokens_after_ = snapshot.tokens_after_allocation();
+  absent_until_ms_ = snapshot.absent_until_unix_ms();
   revision_ = revision;
   for (const proto::FleetSnapshot::KeptAnswer& each : snapshot.answers()) {
     Keep(each.answered(), each.unix_ms());

@@ -50,6 +50,8 @@ class FleetBook final {
   const std::string& agent_secret() const { return agent_secret_; }
   // Agents of allocations up to this one were started before there were tokens.
   int64_t tokens_after() const { return tokens_after_; }
+  // Unix time until which an earlier weftd has promised to place nothing elsewhere; 0: none has.
+  int64_t absent_until_ms() const { return absent_until_ms_; }
 
   // Returns the answer that was kept for the id; null: none.
   const proto::Answered* FindAnswer(const std::string& request_id) const;
@@ -77,6 +79,7 @@ class FleetBook final {
   std::string fleet_id_;
   std::string agent_secret_;
   int64_t tokens_after_ = 0;
+  int64_t absent_until_ms_ = 0;
   std::unordered_map<std::string, proto::Answered> answers_;  // by request id
   std::deque<std::pair<int64_t, std::string>> answered_;      // Unix time and id, oldest first
   std::deque<v1::Event> events_;

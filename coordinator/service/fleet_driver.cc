@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <future>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,6 +24,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kTickMs = 50;
+constexpr int kLookAtPromisesUs = 2000;
 constexpr int kMaxRounds = 16;  // places that follow from places
 
 std::string NewFleetId() {
@@ -107,10 +111,32 @@ absl::Status FleetDriver::Open() {
   for (const auto& [machine, host] : book_.fleet().hosts) {
     if (host.present) leases_.Assume(machine, Now() + options_.offer_lease_ms);
   }
+  // Nothing runs on other hosts that could go on.
+  for (const int64_t job : book_.fleet().live) {
+    for (const FleetShare& share : book_.fleet().jobs.at(job).shares) {
+      if (PromisedUntilMs() > 0) leases_.Promise(share.machine, PromisedUntilMs());
+    }
+  }
   if (book_.revision() > 0) {
     LogInfo(absl::StrCat("replayed ", book_.revision(), " records: ", book_.fleet().jobs.size(),
                          " jobs, ", book_.fleet().hosts.size(), " hosts"));
   }
+  proto::FleetRecord record = StartedRecord();
+  if (PromisedUntilMs() > 0) {
+    LogInfo(absl::StrCat("nothing of what runs is placed elsewhere for ",
+                         (PromisedUntilMs() - Now()) / 1000, " s, as was promised"));
+    record.mutable_started()->set_absent_until_unix_ms(book_.absent_until_ms());
+  }
+  Happened(std::move(record));
+  WriteRound();
+  RETURN_IF_ERROR(journal_->Commit(Now()));
+  // Their agents come back as soon as somebody listens.
+  KeepRunners();
+  has_opened_ = true;
+  return absl::OkStatus();
+}
+
+proto::FleetRecord FleetDriver::StartedRecord() const {
   proto::FleetRecord record;
   proto::FleetStarted& started = *record.mutable_started();
   started.set_version(options_.version);
@@ -119,12 +145,53 @@ absl::Status FleetDriver::Open() {
   started.set_agent_secret(has_secret ? book_.agent_secret() : NewSecret());
   started.set_tokens_after_allocation(has_secret ? book_.tokens_after()
                                                  : book_.fleet().newest_allocation);
+  return record;
+}
+
+// The end of a promise that is open, by the clock of leases; 0: none is.
+int64_t FleetDriver::PromisedUntilMs() const {
+  const int64_t left_ms = book_.absent_until_ms() - options_.unix_ms();
+  return left_ms > 0 ? Now() + std::min(left_ms, kLongestAbsenceMs) : 0;
+}
+
+// Durable before anybody is told: a successor has to know of it. Returns the Drivers that have
+// agents to tell; none if it cannot be written.
+std::vector<std::shared_ptr<Driver>> FleetDriver::WriteAbsence(int64_t absent_ms) {
+  goes_away_ = true;
+  proto::FleetRecord record = StartedRecord();
+  record.mutable_started()->set_absent_until_unix_ms(options_.unix_ms() + absent_ms);
   Happened(std::move(record));
-  WriteRound();
-  RETURN_IF_ERROR(journal_->Commit(Now()));
-  // Their agents come back as soon as somebody listens.
-  KeepRunners();
-  return absl::OkStatus();
+  Settle();
+  std::vector<std::shared_ptr<Driver>> drivers;
+  if (broken_ || !journal_->behind().ok()) {
+    LogWarning("the journal cannot be written: what runs stops when its leases end");
+    return drivers;
+  }
+  for (const auto& [job, runner] : runners_) {
+    if (runner.driver != nullptr && !runner.is_over) drivers.push_back(runner.driver);
+  }
+  return drivers;
+}
+
+void FleetDriver::GoAway(int64_t absent_ms) {
+  const auto drivers = std::make_shared<std::promise<std::vector<std::shared_ptr<Driver>>>>();
+  const bool posted = queue_of_tasks_.Post(
+      [this, absent_ms, drivers] { drivers->set_value(WriteAbsence(absent_ms)); }, 0,
+      TaskQueue::Room::kAlways);
+  if (!posted) return;
+  std::vector<std::shared_ptr<Driver>> told = drivers->get_future().get();
+  const auto waits = std::make_shared<std::atomic<size_t>>(told.size());
+  for (const auto& driver : told) driver->TellAbsence(absent_ms, [waits] { --*waits; });
+  const int64_t until_ms = Now() + kTellAbsenceMs;
+  const auto all_know = [&] {
+    return *waits == 0 && std::all_of(told.begin(), told.end(), [](const auto& driver) {
+      return driver->leases().AllHavePromises();
+    });
+  };
+  while (!all_know() && Now() < until_ms) usleep(kLookAtPromisesUs);
+  if (told.empty()) return;
+  LogInfo(absl::StrCat("ends; what ", told.size(), " jobs run goes on for ", absent_ms / 1000, " s",
+                       all_know() ? "" : ", but not every agent has said that it knows"));
 }
 
 // ---- rounds ----
@@ -144,7 +211,7 @@ void FleetDriver::RunOnce() {
   }
   LookAtLeases();
   EndJobs();
-  Decided();
+  if (!goes_away_) Decided();
   Settle();
 }
 

@@ -59,6 +59,9 @@ struct OfferPort {
   std::function<void(const absl::Status&)> close;
 };
 
+// Agents that are reached know of an absence within this.
+inline constexpr int64_t kTellAbsenceMs = 2000;
+
 // The fleet's journal is made shorter once it has so many records after its snapshot.
 inline constexpr int64_t kMaxRecords = 100000;
 
@@ -69,6 +72,10 @@ class FleetDriver final {
   ~FleetDriver();
   // Answers what waits with Unavailable, closes all ports and all Drivers, joins the thread.
   void Close();
+  // Writes down, and tells agents, that nothing of what runs is placed elsewhere for so long, which
+  // the next FleetDriver on the same state keeps: it is about to be closed. Blocks until they know,
+  // at most kTellAbsenceMs.
+  void GoAway(int64_t absent_ms);
 
   // ---- people: mutations are answered once they are durable ----
   void Submit(const Caller& caller, v1::SubmitRequest request, const Reply<v1::SubmitReply>& reply);
@@ -145,6 +152,9 @@ class FleetDriver final {
 
   void Run();
   void RunOnce();
+  proto::FleetRecord StartedRecord() const;
+  int64_t PromisedUntilMs() const;
+  std::vector<std::shared_ptr<Driver>> WriteAbsence(int64_t absent_ms);
   void Decided();
   void Settle();
   void ShortenJournal();
@@ -182,6 +192,8 @@ class FleetDriver final {
   // NotFound, PermissionDenied, Aborted, or FailedPrecondition if it is over.
   template <typename Request>
   absl::StatusOr<int64_t> JobToChange(const Caller& caller, const Request& request) const;
+  absl::Status CheckResumable(int64_t job) const;
+  absl::Status CheckHostsAreKnown(int64_t job, const v1::ResizeRequest& asked) const;
   absl::StatusOr<std::string> FindHost(const std::string& name) const;
   absl::StatusOr<Change<v1::SubmitReply>> OnSubmit(const v1::SubmitRequest& request,
                                                    const absl::StatusOr<FleetRequest>& read);
@@ -221,6 +233,7 @@ class FleetDriver final {
   absl::Status CheckNotOfOthers(const proto::HostOffer& words) const;
   void OnAgentEnded(Offer& offer, const proto::AgentEnded& ended);
   void RefuseOffer(int64_t id, const absl::Status& why);
+  void TakeLeave(int64_t id);
   void ForgetOffer(int64_t id);
   void LookAtLeases();
   void KeepAgents();
@@ -256,6 +269,8 @@ class FleetDriver final {
   int64_t durable_revision_ = 0;
   int64_t shorten_at_ = kMaxRecords;
   bool broken_ = false;
+  bool goes_away_ = false;   // places nothing any more
+  bool has_opened_ = false;  // Drivers from now on are of jobs that no weftd before has placed
 
   struct Door {
     std::shared_ptr<Driver> driver;

@@ -67,7 +67,11 @@ bool FleetDriver::TakeOffer(int64_t id, proto::OfferReport report) {
 
 // The host is not free before its lease has ended: the agents that were started there go on.
 void FleetDriver::DetachOffer(int64_t id) {
-  queue_of_tasks_.Post([this, id] { ForgetOffer(id); }, 0, TaskQueue::Room::kAlways);
+  const auto forget = [this, id] {
+    TakeLeave(id);
+    ForgetOffer(id);
+  };
+  queue_of_tasks_.Post(forget, 0, TaskQueue::Room::kAlways);
 }
 
 // ---- on the driver's thread ----
@@ -75,6 +79,21 @@ void FleetDriver::DetachOffer(int64_t id) {
 const FleetDriver::Offer* FleetDriver::OfferOf(const std::string& machine) const {
   const auto stream = offer_of_machine_.find(machine);
   return stream == offer_of_machine_.end() ? nullptr : &offers_.at(stream->second);
+}
+
+// A host that has said that it leaves, and on which nothing is left, is gone with its stream.
+void FleetDriver::TakeLeave(int64_t id) {
+  const auto offer = offers_.find(id);
+  if (offer == offers_.end() || !offer->second.running.empty()) return;
+  const std::string& machine = offer->second.machine;
+  const auto current = offer_of_machine_.find(machine);
+  if (current == offer_of_machine_.end() || current->second != id) return;
+  const auto host = book_.fleet().hosts.find(machine);
+  if (host == book_.fleet().hosts.end() || !host->second.present || !host->second.leaves) return;
+  proto::FleetRecord record;
+  record.mutable_host_gone()->set_machine(machine);
+  record.mutable_host_gone()->set_unix_ms(options_.unix_ms());
+  Happened(std::move(record));
 }
 
 // A machine is never left with a stream that is gone.
@@ -186,6 +205,9 @@ void FleetDriver::OnAgentEnded(Offer& offer, const proto::AgentEnded& ended) {
                           ended.signal(), ": ", ended.last_words()));
   runner->not_before_ms[offer.machine] = Now() + options_.agent_patience_ms;
   if (runner->rights.is_older()) return;  // it was turned away, perhaps
+  const auto host = book_.fleet().hosts.find(offer.machine);
+  const bool left = ended.exit_code() == 0 && ended.signal() == 0;
+  if (left || host == book_.fleet().hosts.end() || host->second.leaves) return;
   proto::FleetRecord record;
   record.mutable_host_failed()->set_machine(offer.machine);
   record.mutable_host_failed()->set_unix_ms(options_.unix_ms());
@@ -201,14 +223,15 @@ void FleetDriver::LookAtLeases() {
     if (host.present && leases_.EndOf(machine) < Now()) gone.push_back(machine);
   }
   for (const std::string& machine : gone) {
-    const bool is_held = IsHeld(book_.fleet(), machine);
+    const bool has_failed =
+        IsHeld(book_.fleet(), machine) && !book_.fleet().hosts.at(machine).leaves;
     const int64_t now_ms = options_.unix_ms();
     proto::FleetRecord record;
     proto::FleetHostFact& fact =
-        is_held ? *record.mutable_host_failed() : *record.mutable_host_gone();
+        has_failed ? *record.mutable_host_failed() : *record.mutable_host_gone();
     fact.set_machine(machine);
     fact.set_unix_ms(now_ms);
-    if (is_held) {
+    if (has_failed) {
       fact.set_reason("it was not heard any more while jobs had part of it");
       Happened(record);
       record.mutable_host_gone()->set_machine(machine);
@@ -246,7 +269,8 @@ void FleetDriver::KeepAgentsOf(Offer& offer) {
       const auto wait = runner.not_before_ms.find(offer.machine);
       if (wait != runner.not_before_ms.end() && wait->second > Now()) continue;
       // An agent that comes without a token is not let in: it is started once there is one.
-      if (book_.fleet().hosts.at(share.machine).lacks_tokens) continue;
+      const FleetHost& host = book_.fleet().hosts.at(share.machine);
+      if (host.lacks_tokens || host.leaves) continue;
       if (!offer.running.insert(allocation).second) continue;
       proto::OfferOrder order;
       proto::StartAgent& start = *order.mutable_start_agent();
@@ -254,10 +278,10 @@ void FleetDriver::KeepAgentsOf(Offer& offer) {
       start.set_allocation(runner.allocation);
       start.set_run_id(absl::StrCat(book_.fleet_id(), "-", JobName(job)));
       start.set_run_folder(book_.entry(job).request.submission().run_folder());
-      start.set_host_slots(book_.fleet().hosts.at(offer.machine).slots);
+      start.set_host_slots(host.slots);
       start.mutable_slots()->Add(share.slots.begin(), share.slots.end());
       start.set_token(runner.rights.TokenFor(share.machine));
-      SetWhoRuns(book_.fleet().hosts.at(share.machine), placed.request, &start);
+      SetWhoRuns(host, placed.request, &start);
       offer.port.send(order);
     }
   }

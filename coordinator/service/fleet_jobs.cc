@@ -134,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Driver>> FleetDriver::StartDriver(int64_t job, in
   DriverOptions options;
   options.version = options_.version;
   options.lease_ms = options_.lease_ms;
+  if (!has_opened_) options.promised_until_ms = PromisedUntilMs();
   options.on_broken = [this, job, allocation](const absl::Status& why) {
     queue_of_tasks_.Post([this, job, allocation, why] { OnRunnerOver(job, allocation, why); }, 0,
                          TaskQueue::Room::kAlways);
@@ -314,6 +315,15 @@ void FleetDriver::EndJobs() {
                       !HasAgents(job, placed->second);
     if (!ends) continue;
     const absl::Status& is_so = runner.looked_at;
+    // An older version, which may read this, takes a job for over that is saved and not to move.
+    const FleetJob& job_now = placed->second;
+    const bool moves = runner.end == "SUSPENDED" && job_now.stop == FleetStop::kNone &&
+                       job_now.after_save == AfterSave::kIsOver && is_so.ok();
+    if (moves) {
+      proto::FleetRecord record;
+      record.mutable_job_moves()->set_job(job);
+      Happened(std::move(record));
+    }
     Happened(is_so.ok() ? EndOf(job, runner.end, runner.reason, options_.unix_ms())
                         : EndOf(job, "FAILED", std::string(is_so.message()), options_.unix_ms()));
   }

@@ -1,6 +1,7 @@
 // The fleet driver's part that has to do with what people wish; what they ask and watch is in
 // fleet_questions.cc.
 #include <algorithm>
+#include <type_traits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -139,8 +140,40 @@ absl::StatusOr<int64_t> FleetDriver::JobToChange(const Caller& caller,
                                            request.expected_revision(),
                                            "; look at it again before you change it"));
   }
-  if (found.phase == FleetPhase::kOver) return IsOverAlready(job, found);
+  const bool is_resumed = std::is_same_v<Request, v1::ResumeRequest> && found.end == "SUSPENDED";
+  if (found.phase == FleetPhase::kOver && !is_resumed) return IsOverAlready(job, found);
   return job;
+}
+
+// A job that was stopped goes on where it was, unless another one has gone on there.
+absl::Status FleetDriver::CheckResumable(int64_t job) const {
+  const auto folder_of = [this](int64_t each) {
+    return book_.entry(each).request.submission().run_folder();
+  };
+  const auto& jobs = book_.fleet().jobs;
+  if (jobs.at(job).phase != FleetPhase::kOver) return absl::OkStatus();
+  for (auto later = jobs.upper_bound(job); later != jobs.end(); ++later) {
+    if (folder_of(later->first) != folder_of(job)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(JobName(job), ": ", JobName(later->first), " has gone on in ", folder_of(job),
+                     " since; submit the job file again to go on from there"));
+  }
+  return absl::OkStatus();
+}
+
+// Above what weftd knows of nobody could say when they will be there.
+absl::Status FleetDriver::CheckHostsAreKnown(int64_t job, const v1::ResizeRequest& asked) const {
+  const FleetRequest& request = book_.fleet().jobs.at(job).request;
+  const int least = asked.least_nodes() == 0 ? asked.nodes() : asked.least_nodes();
+  int known = 0;
+  for (const auto& [machine, host] : book_.fleet().hosts) {
+    if (Admits(host, request) && host.slots >= request.slots_per_node) ++known;
+  }
+  if (least <= std::max(known, request.least_nodes)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(JobName(job), ": ", least, " hosts are more than the ", known,
+                   " that this weftd knows for it, drained and absent ones included; use ", known,
+                   " or fewer, or offer more hosts first: weft agent --standing"));
 }
 
 absl::StatusOr<FleetDriver::Change<v1::SubmitReply>> FleetDriver::OnSubmit(
@@ -239,8 +272,10 @@ void FleetDriver::Resume(const Caller& caller, v1::ResumeRequest request,
   using Result = absl::StatusOr<Change<v1::Job>>;
   const auto make = [this, caller](const v1::ResumeRequest& asked) -> Result {
     ASSIGN_OR_RETURN(const int64_t job, JobToChange(caller, asked));
+    RETURN_IF_ERROR(CheckResumable(job));
     proto::FleetRecord record;
-    record.mutable_resume_asked()->set_job(job);
+    const bool is_over = book_.fleet().jobs.at(job).phase == FleetPhase::kOver;
+    (is_over ? record.mutable_stopped_resumed() : record.mutable_resume_asked())->set_job(job);
     return ChangeOf(job, std::move(record));
   };
   Mutate<v1::Job, v1::ResumeRequest>("Resume", std::move(request), reply, make);
@@ -253,6 +288,7 @@ void FleetDriver::FindResized(const Caller& caller, v1::ResizeRequest request,
     if (book_.FindAnswer(asked.request_id()) != nullptr) return std::nullopt;
     RETURN_IF_ERROR(CheckSize(asked));
     ASSIGN_OR_RETURN(const int64_t job, JobToChange(caller, asked));
+    RETURN_IF_ERROR(CheckHostsAreKnown(job, asked));
     return book_.entry(job).request.submission();
   };
   const bool posted = queue_of_tasks_.Post([this, request = std::move(request), reply, answer] {
@@ -269,6 +305,7 @@ void FleetDriver::Resize(const Caller& caller, v1::ResizeRequest request,
   const auto make = [this, caller](const v1::ResizeRequest& asked) -> Result {
     RETURN_IF_ERROR(CheckSize(asked));
     ASSIGN_OR_RETURN(const int64_t job, JobToChange(caller, asked));
+    RETURN_IF_ERROR(CheckHostsAreKnown(job, asked));
     proto::FleetRecord record;
     proto::FleetResizeAsked& resize = *record.mutable_resize_asked();
     resize.set_job(job);
@@ -336,6 +373,7 @@ void FleetDriver::DrainHost(const Caller& caller, v1::DrainHostRequest request,
     ASSIGN_OR_RETURN(const std::string machine, FindHost(asked.host()));
     proto::FleetRecord record;
     record.mutable_host_drained()->set_machine(machine);
+    record.mutable_host_drained()->set_moves(asked.move());
     record.mutable_host_drained()->set_reason(
         asked.reason().empty() ? absl::StrCat("by ", caller.name) : asked.reason());
     return ChangeOf(machine, std::move(record));

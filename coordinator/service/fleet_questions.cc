@@ -57,9 +57,9 @@ v1::Job FleetDriver::MessageOf(int64_t job) {
     }
   }
   const auto waits = queue_.find(job);
-  v1::Job message = JobMessage(book_.fleet(), job, book_.entry(job),
-                               waits == queue_.end() ? 0 : queue_places_.at(job),
-                               waits == queue_.end() ? "" : waits->second.reason);
+  v1::Job message = JobMessage(
+      book_.fleet(), job, book_.entry(job), waits == queue_.end() ? 0 : queue_places_.at(job),
+      waits == queue_.end() ? "" : waits->second.reason, options_.unix_ms());
   const auto step = last_steps_.find(job);
   if (step != last_steps_.end()) {
     message.set_step(std::max(message.step(), step->second.step().step()));

@@ -27,6 +27,7 @@ void Write(const std::string& machine, const FleetHost& host, const FleetParts& 
   message->set_gone_ms(host.gone_ms);
   message->set_drained(host.drained);
   message->set_drain_reason(host.drain_reason);
+  message->set_moves(host.moves);
   message->mutable_failed_ms()->Add(host.failed_ms.begin(), host.failed_ms.end());
   message->set_left_out_until_ms(host.left_out_until_ms);
 }
@@ -41,10 +42,12 @@ FleetHost Read(const proto::FleetSnapshot::Host& message) {
   host.slots = offer.slots();
   host.lacks_tokens = !offer.gives_tokens();
   host.starts_as_submitter = offer.starts_as_submitter();
+  host.leaves = offer.leaves();
   host.present = message.present();
   host.gone_ms = message.gone_ms();
   host.drained = message.drained();
   host.drain_reason = message.drain_reason();
+  host.moves = message.moves();
   host.failed_ms = {message.failed_ms().begin(), message.failed_ms().end()};
   host.left_out_until_ms = message.left_out_until_ms();
   return host;
@@ -62,6 +65,9 @@ void Write(int64_t number, const FleetJob& job, const JobEntry& entry,
   message->set_stop(static_cast<int>(job.stop));
   message->set_stop_now_ms(job.stop_now_ms);
   message->set_moves(job.moves);
+  message->set_resized(job.resized);
+  message->set_placed_least_nodes(job.placed_least_nodes);
+  message->set_placed_nodes(job.placed_nodes);
   for (const FleetShare& share : job.shares) {
     proto::FleetJobPlaced::Share& each = *message->mutable_placed()->add_shares();
     each.set_machine(share.machine);
@@ -87,6 +93,9 @@ absl::StatusOr<FleetJob> ReadJob(const proto::FleetSnapshot::Job& message) {
   RETURN_IF_ERROR(ReadEnum(message.stop(), FleetStop::kNow, &job.stop));
   job.stop_now_ms = message.stop_now_ms();
   job.moves = message.moves();
+  job.resized = message.resized();
+  job.placed_least_nodes = message.placed_least_nodes();
+  job.placed_nodes = message.placed_nodes();
   for (const proto::FleetJobPlaced::Share& each : message.placed().shares()) {
     job.shares.push_back({each.machine(), {each.slots().begin(), each.slots().end()}});
   }

@@ -5,6 +5,7 @@
 // none, 1 if it cannot serve.
 #include <CLI/CLI.hpp>
 
+#include "coordinator/lease_book.h"
 #include "coordinator/service/authority_verbs.h"
 #include "coordinator/service/serve.h"
 #include "process/log.h"
@@ -32,6 +33,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1000000));
   app.add_flag("--check", options.check,
                "read the journals of --state, say what is in them, and end");
+  app.add_option("--absence-seconds", options.absence_s,
+                 "for so long what runs goes on without weftd, once it was told to end (TERM), and "
+                 "nothing of it is placed elsewhere; of --state; default: 600")
+      ->check(CLI::Range(0, static_cast<int>(weft::kLongestAbsenceMs / 1000)));
   app.add_option("--log", options.log, "file for its log, opened anew at SIGHUP; default: stderr");
   app.add_option("--lease-ms", options.lease_ms,
                  "silence after which a worker is lost; default: what the job says")

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/driver.h"
 #include "coordinator/journal.h"
+#include "coordinator/service/control_messages.h"
 #include "coordinator/service/fleet_book.h"
 #include "coordinator/service/fleet_driver.h"
 #include "coordinator/service/fleet_journal.h"
@@ -94,18 +97,76 @@ absl::Status RedirectLog(const std::string& path) {
   return absl::ErrnoToStatus(why, absl::StrCat("log ", path, ": cannot be opened"));
 }
 
-// Ends a process once, with the first reason.
+// Ends a process: it is asked to (OK), more than once perhaps, or something has broken.
+// Thread-safe.
 class End {
  public:
   void Come(const absl::Status& why) {
-    std::call_once(once_, [&] { end_.set_value(why); });
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (why.ok()) ++asked_;
+      if (broken_.ok()) broken_ = why;
+    }
+    changed_.notify_all();
   }
-  absl::Status Await() { return end_.get_future().get(); }
+  // Whoever waits need not wait any more.
+  void Done() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      is_done_ = true;
+    }
+    changed_.notify_all();
+  }
+  // Until it was asked so often, something has broken, or all is done.
+  absl::Status Await(int times = 1) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return asked_ >= times || is_done_ || !broken_.ok(); });
+    return broken_;
+  }
+  // Until it was asked so often, or something has broken, for at most so long.
+  absl::Status AwaitAsked(int times, std::chrono::milliseconds most) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, most, [&] { return asked_ >= times || !broken_.ok(); });
+    return broken_;
+  }
 
  private:
-  std::promise<absl::Status> end_;
-  std::once_flag once_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  int asked_ = 0;
+  bool is_done_ = false;
+  absl::Status broken_;
 };
+
+constexpr int64_t kOwnWatch = -1;  // of a job's events; callers' streams count from 1
+
+// Whoever has started this process asks how the job has ended, and tells it to end then.
+constexpr std::chrono::seconds kAnswersFor{5};
+
+bool HasJobToSave(Driver& driver) {
+  std::promise<bool> has_one;
+  driver.GetJob({}, [&has_one](const absl::StatusOr<proto::JobStatus>& job) {
+    has_one.set_value(job.ok() && !IsLastPhase(job->phase()));
+  });
+  return has_one.get_future().get();
+}
+
+// The job saves and stops, and this process outlives that: its ranks need it for their last commit.
+absl::Status SaveAndEnd(Driver& driver, End& end) {
+  if (!HasJobToSave(driver)) return absl::OkStatus();
+  LogInfo("was told to end: the job saves and stops first; told again, it ends at once");
+  driver.StopJob({}, [&driver, &end](const absl::Status& asked) {
+    if (!asked.ok()) {
+      LogInfo(absl::StrCat("nothing is to be saved: ", asked.message()));
+      return end.Done();
+    }
+    driver.Watch(kOwnWatch, {},
+                 {.send = [](const std::vector<proto::JobEvent>&) {},
+                  .close = [&end](const absl::Status&) { end.Done(); }});
+  });
+  RETURN_IF_ERROR(end.Await(/*times=*/2));
+  return end.AwaitAsked(/*times=*/2, kAnswersFor);
+}
 
 absl::Status ServeFleet(const ServeOptions& options, End& end) {
   FleetDriverOptions fleet_options;
@@ -126,7 +187,9 @@ absl::Status ServeFleet(const ServeOptions& options, End& end) {
   LogInfo(absl::StrCat("weftd ", Version(), " serves jobs on ", options.socket, ", process ",
                        getpid(), ", state in ", options.state));
   RETURN_IF_ERROR(TellPort(options, service->network_port()));
-  return end.Await();
+  RETURN_IF_ERROR(end.Await());
+  if (options.absence_s > 0) fleet->GoAway(int64_t{1000} * options.absence_s);
+  return absl::OkStatus();
 }
 
 absl::Status ServeJob(const ServeOptions& options, End& end) {
@@ -145,7 +208,8 @@ absl::Status ServeJob(const ServeOptions& options, End& end) {
                    RunService::Start(options.socket, Version(), *driver, NetworkOf(options)));
   LogInfo(absl::StrCat("weftd ", Version(), " serves on ", options.socket, ", process ", getpid()));
   RETURN_IF_ERROR(TellPort(options, service->network_port()));
-  return end.Await();
+  RETURN_IF_ERROR(end.Await());
+  return SaveAndEnd(*driver, end);
 }
 
 }  // namespace

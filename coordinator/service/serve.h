@@ -18,6 +18,7 @@ struct ServeOptions {
   // Users that the socket lets in beside this process's own, "ann=submitter"; of many jobs.
   std::vector<std::string> roles = {};
   int calls_per_s = 1000;   // of one caller of the service; 0: no limit
+  int absence_s = 600;      // that what runs goes on without it, once it was told to end
   bool check = false;       // looks at the state's journals, and serves nothing
   std::string log = {};     // file that stderr goes to, opened anew at each SIGHUP; empty: as it is
   std::string listen = {};  // HOST:PORT for other hosts; empty: not on the network
@@ -33,8 +34,9 @@ absl::Status CheckServeOptions(const ServeOptions& options);
 // FailedPrecondition: a weftd has them. Changes nothing.
 absl::Status CheckState(const std::string& state_folder);
 
-// Returns after SIGTERM or SIGINT, or what keeps it from serving. REQUIRES: the options are
-// checked; no other thread runs yet.
+// Returns after SIGTERM or SIGINT, or what keeps it from serving. One that serves many jobs leaves
+// what runs to its successor; that of one job has it saved first, unless it is told a second time.
+// REQUIRES: the options are checked; no other thread runs yet.
 absl::Status Serve(const ServeOptions& options);
 
 }  // namespace weft

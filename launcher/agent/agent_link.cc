@@ -13,9 +13,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/agent/held_lease.h"
 #include "launcher/agent/lease_times.h"
 #include "launcher/agent/rank_relay.h"
 #include "plan/errors.h"
+#include "process/log.h"
 #include "process/rpc.h"
 #include "proto/agent.grpc.pb.h"
 
@@ -28,7 +30,6 @@ using Stream = grpc::ClientReaderWriter<proto::AgentReport, proto::AgentOrder>;
 constexpr milliseconds kFirstDialEvery{5};  // the coordinator starts beside the agent
 constexpr milliseconds kRedialEvery{100};
 constexpr milliseconds kEndOfStream{500};  // from a failed write to the failed read
-constexpr int64_t kDialForMs = 3600000;
 // Words of ranks wait for the stream within this bound; a rank whose words have no room is sent
 // away, and comes again with all that was not acknowledged.
 constexpr int64_t kMaxEnvelopeBytes = 2 * int64_t{kMaxMessageBytes};
@@ -85,7 +86,17 @@ class AgentLink::Impl {
 
   int64_t lease_end_ms() const {
     const std::lock_guard lock(mutex_);
-    return lease_end_ms_;
+    return lease_.end_ms();
+  }
+
+  int64_t ranks_stop_ms() const {
+    const std::lock_guard lock(mutex_);
+    return lease_.ranks_stop_ms();
+  }
+
+  bool AllIsAcknowledged() const {
+    const std::lock_guard lock(mutex_);
+    return waiting_.empty();
   }
 
   void Flush(int64_t timeout_ms) {
@@ -109,7 +120,7 @@ class AgentLink::Impl {
         Refuse(channel.status());
       }
       std::unique_lock lock(mutex_);
-      if (options_.now_ms() - heard_ms_ > kDialForMs) {
+      if (options_.now_ms() - heard_ms_ > HeldLease::kLongestMs) {
         lock.unlock();
         Refuse(absl::UnavailableError("no coordinator was reached for an hour"));
         lock.lock();
@@ -127,6 +138,7 @@ class AgentLink::Impl {
       if (closing_) return;
       context_ = std::make_unique<grpc::ClientContext>();
       broken_ = false;
+      lease_.BeginStream();
       sent_ = 0;
       *hello.mutable_hello() = hello_;
       hello.mutable_hello()->set_sent_boot_ms(options_.now_ms());
@@ -161,12 +173,12 @@ class AgentLink::Impl {
       bool heartbeat = false;
       {
         std::unique_lock lock(mutex_);
-        const int64_t lease_ms = lease_ms_;
+        const int64_t lease_ms = lease_.length_ms();
         const int64_t next_ms = last_heartbeat_ms + HeartbeatMs(lease_ms);
         changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, next_ms - options_.now_ms())),
                           [&] {
                             return closing_ || broken_ || sent_ < waiting_.size() ||
-                                   !envelopes_.empty() || asks_ || lease_ms_ != lease_ms;
+                                   !envelopes_.empty() || asks_ || lease_.length_ms() != lease_ms;
                           });
         if (closing_ || broken_) return;
         // The words of a rank come before the news that it has ended.
@@ -178,7 +190,7 @@ class AgentLink::Impl {
                      waiting_.end());
         sent_ = waiting_.size();
         heartbeat = std::exchange(asks_, false) ||
-                    options_.now_ms() >= last_heartbeat_ms + HeartbeatMs(lease_ms_);
+                    options_.now_ms() >= last_heartbeat_ms + HeartbeatMs(lease_.length_ms());
       }
       // First of all: nothing else is as urgent.
       if (heartbeat) {
@@ -194,6 +206,10 @@ class AgentLink::Impl {
   proto::AgentReport Heartbeat() {
     proto::AgentReport report;
     report.mutable_heartbeat()->set_sent_boot_ms(options_.now_ms());
+    {
+      const std::lock_guard lock(mutex_);
+      report.mutable_heartbeat()->set_has_promise(lease_.has_promise());
+    }
     for (const int64_t rank : relay_->TakeHeard()) report.mutable_heartbeat()->add_heard(rank);
     return report;
   }
@@ -211,18 +227,36 @@ class AgentLink::Impl {
     return true;
   }
 
-  // A lease runs from when it was asked for, so it ends here before it does at the coordinator.
   void TakeLease(const proto::AgentLease& answer) {
-    proto::Lease lease;
+    std::optional<HeldLease::ForRanks> told;
     {
       const std::lock_guard lock(mutex_);
-      lease_ms_ = answer.lease_ms();
-      lease_end_ms_ = std::max(lease_end_ms_, answer.sent_boot_ms() + lease_ms_);
-      asks_ = IsShort(lease_end_ms_ - options_.now_ms(), lease_ms_);
-      lease.set_stop_at_boot_ms(answer.sent_boot_ms() + RanksShareMs(lease_ms_));
+      told = lease_.Take(answer.sent_boot_ms(), answer.lease_ms());
+      asks_ = IsShort(lease_.end_ms() - options_.now_ms(), answer.lease_ms());
     }
-    lease.set_heartbeat_ms(HeartbeatMs(answer.lease_ms()));
+    TellRanks(told);
+  }
+
+  // It answers with a heartbeat at once.
+  void TakeAbsence(const proto::AgentAbsence& absence) {
+    std::optional<HeldLease::ForRanks> told;
+    {
+      const std::lock_guard lock(mutex_);
+      told = lease_.TakeAbsence(absence.absent_ms());
+      asks_ = true;
+    }
+    LogInfo(absl::StrCat("the coordinator ends for a while: what runs here may go on for ",
+                         absence.absent_ms() / 1000, " s"));
+    TellRanks(told);
+  }
+
+  void TellRanks(const std::optional<HeldLease::ForRanks>& told) {
     changed_.notify_all();
+    if (!told) return;
+    proto::Lease lease;
+    lease.set_stop_at_boot_ms(told->stop_at_ms);
+    lease.set_heartbeat_ms(told->heartbeat_ms);
+    lease.set_replaces(told->replaces);
     relay_->SetLease(lease);
   }
 
@@ -230,6 +264,8 @@ class AgentLink::Impl {
   bool PassOn(const proto::AgentOrder& order) {
     if (order.has_lease()) {
       TakeLease(order.lease());
+    } else if (order.has_absence()) {
+      TakeAbsence(order.absence());
     } else if (order.has_to_ranks() || order.has_hang_up()) {
       relay_->TakeOrder(order);
     } else if (order.has_welcome()) {
@@ -299,9 +335,8 @@ class AgentLink::Impl {
   std::vector<proto::AgentOrder> orders_;
   std::optional<absl::Status> refused_;
   int64_t heard_ms_;
-  int64_t lease_ms_ = 8000;   // of the newest lease
-  int64_t lease_end_ms_ = 0;  // 0: there was none
-  bool asks_ = false;         // for the next one out of turn
+  HeldLease lease_;
+  bool asks_ = false;  // for the next one out of turn
   bool broken_ = false;
   bool closing_ = false;
   std::thread thread_;
@@ -327,6 +362,12 @@ std::optional<absl::Status> AgentLink::refused() const {
 }
 int64_t AgentLink::lease_end_ms() const {
   return impl_->lease_end_ms();
+}
+int64_t AgentLink::ranks_stop_ms() const {
+  return impl_->ranks_stop_ms();
+}
+bool AgentLink::AllIsAcknowledged() const {
+  return impl_->AllIsAcknowledged();
 }
 void AgentLink::Flush(int64_t timeout_ms) {
   impl_->Flush(timeout_ms);

@@ -44,8 +44,12 @@ class AgentLink final {
   std::vector<proto::AgentOrder> Take();
   // When what runs on this host has to be gone, of CLOCK_BOOTTIME; 0: there was no lease yet.
   int64_t lease_end_ms() const;
+  // When its ranks stop themselves, which is before that; 0: there was no lease yet.
+  int64_t ranks_stop_ms() const;
   // Why the coordinator wants no more of this agent, or that none was reached for an hour.
   std::optional<absl::Status> refused() const;
+  // Everything said is acknowledged.
+  bool AllIsAcknowledged() const;
   // Waits until everything said is acknowledged, at most `timeout_ms`; not without a stream.
   void Flush(int64_t timeout_ms);
 

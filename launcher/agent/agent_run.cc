@@ -73,6 +73,7 @@ proto::AgentReport MessageOf(const HostReport& report) {
     cause.set_in_doubt(rank->in_doubt);
     cause.set_is_elsewhere(rank->is_elsewhere);
     cause.set_seen_ms_ago(rank->seen_ms_ago);
+    cause.set_lost_lease(rank->lost_lease);
     cause.set_last_stderr(LastLines(rank->last_lines, kLastLines, kLastLineBytes));
   } else if (const auto* group = std::get_if<GroupEnd>(&report.what)) {
     message.mutable_group_ended()->set_generation(group->generation);
@@ -84,7 +85,7 @@ proto::AgentReport MessageOf(const HostReport& report) {
     message.mutable_daemon_wanted()->set_host(wish->host);
     for (const std::string& arg : wish->args) message.mutable_daemon_wanted()->add_args(arg);
   } else {
-    message.mutable_save_requested();
+    message.mutable_save_requested()->set_leaves(std::get<SaveRequest>(report.what).leaves);
   }
   return message;
 }
@@ -112,6 +113,9 @@ class AgentShell {
   void TakeOrders();
   void TakeLifeline();
   void TakeLease();
+  void LeaveIfDone();
+  // Their share of it is over, and no other one has come.
+  bool HaveRanksLostTheirLease() const { return BootTimeMs() >= link_->ranks_stop_ms(); }
   bool HasLease() const { return BootTimeMs() < link_->lease_end_ms(); }
   bool HasChildren() const;
   void Act();
@@ -196,6 +200,7 @@ absl::Status AgentShell::Begin() {
   link.hello.set_allocation(options_.allocation);
   link.hello.set_token(options_.token);
   link.hello.set_domain(options_.domain);
+  link.hello.set_takes_absence(true);
   *link.hello.mutable_host_has() = DescribeHost();
   const proto::Host& has = link.hello.host_has();
   for (const proto::Gpu& gpu : has.gpus()) gpu_nodes_.push_back(gpu.numa_node());
@@ -281,8 +286,12 @@ void AgentShell::TakeSignals() {
   signalfd_siginfo info;
   while (read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
     if (info.ssi_signo == SIGCHLD) continue;
-    LogInfo(absl::StrCat("signal ", info.ssi_signo, ": asks the coordinator to save and stop"));
-    Happened(SaveAsked{});
+    const bool is_told_to_end = info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT;
+    const bool leaves = is_told_to_end || options_.allocation != 0;
+    LogInfo(absl::StrCat("signal ", info.ssi_signo, ": ",
+                         leaves ? "is to leave; what runs here is saved first"
+                                : "asks the coordinator to save and stop"));
+    Happened(SaveAsked{leaves});
   }
 }
 
@@ -290,8 +299,12 @@ void AgentShell::TakeChildren() {
   int status = 0;
   for (pid_t child = 0; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
     if (!group_) continue;
-    const std::optional<HostFact> fact = group_->Ended(child, status);
-    if (fact) Happened(*fact);
+    std::optional<HostFact> fact = group_->Ended(child, status);
+    if (!fact) continue;
+    if (auto* const exited = std::get_if<RankExited>(&*fact)) {
+      exited->lost_lease = HaveRanksLostTheirLease();
+    }
+    Happened(*fact);
   }
   if (group_ && !HasChildren() && door_->open_shims() == 0) {
     Happened(NothingLeft{group_->generation()});
@@ -314,7 +327,7 @@ void AgentShell::TakeShims() {
   for (const ShimMessage& message : door_->Take()) {
     if (message.kind == ShimMessage::Kind::kEnded) {
       Happened(RankExited{message.generation, message.rank, message.wait_status, message.last_out,
-                          message.shim_lost, message.was_doomed});
+                          message.shim_lost, message.was_doomed, HaveRanksLostTheirLease()});
     } else if (message.kind == ShimMessage::Kind::kDoomed) {
       Happened(StarterEnds{message.generation});
     } else if (message.kind == ShimMessage::Kind::kDaemonWanted) {
@@ -339,19 +352,28 @@ void AgentShell::TakeLifeline() {
 }
 
 void AgentShell::TakeLease() {
-  // Whoever holds its lifeline may be cut off too, and a scheduler that has asked it to stop kills
-  // it before long, with its files in place. A standing agent tells its own when to leave.
-  const bool is_asked = agent_.save_requested && options_.allocation == 0;
-  if (is_asked && agent_.phase == GroupPhase::kNone && !HasLease() && !agent_.leaving) {
-    LogInfo("leaving: it was asked to stop, and hears no coordinator");
-    gone_ = absl::UnavailableError("it was asked to stop, and the coordinator is gone");
-    Happened(LeaveAsked{});
-  }
+  LeaveIfDone();
   const bool may_run =
       agent_.phase == GroupPhase::kRunning || agent_.phase == GroupPhase::kStopping;
   if (!may_run || HasLease()) return;
   LogError("this host's lease has ended: its ranks may not go on");
   Happened(LeaseEnded{});
+}
+
+// Whoever holds its lifeline may be cut off too, and a scheduler that has asked it to stop kills
+// it before long, with its files in place. An agent of a fleet's job goes once nothing runs here
+// and weftd knows that nothing more is to.
+void AgentShell::LeaveIfDone() {
+  const bool is_asked = agent_.save_requested && agent_.phase == GroupPhase::kNone && !group_;
+  if (!is_asked || agent_.leaving) return;
+  if (options_.allocation != 0 && link_->AllIsAcknowledged()) {
+    LogInfo("leaving: nothing runs on this host any more");
+    Happened(LeaveAsked{});
+  } else if (!HasLease()) {
+    LogInfo("leaving: it was asked to stop, and hears no coordinator");
+    gone_ = absl::UnavailableError("it was asked to stop, and the coordinator is gone");
+    Happened(LeaveAsked{});
+  }
 }
 
 // A generation that comes while an older one is held waits until nothing is left of that, and what

@@ -36,10 +36,11 @@ struct AgentOptions {
   bool leaves_with_stdin = false;
 };
 
-// Runs until it is to leave; TERM, INT, USR1 and USR2 ask the coordinator to save and stop, after
-// which an agent whose lifeline nobody holds leaves once its lease is over. Returns OK; Unavailable
-// in that case; why the coordinator refuses this agent; or what keeps it from beginning. To be
-// called from the main thread, before any other thread starts.
+// Runs until it is to leave. TERM and INT say that the host leaves, USR1 and USR2 ask the
+// coordinator to save and stop; of a fleet's job all of them mean the former, after which the agent
+// leaves once nothing runs here. Any other one does so once its lease is over. Returns OK;
+// Unavailable in that case; why the coordinator refuses this agent; or what keeps it from
+// beginning. To be called from the main thread, before any other thread starts.
 absl::Status RunAgent(const AgentOptions& options);
 
 }  // namespace weft

@@ -45,10 +45,12 @@ void Stop(HostAgent& agent, int64_t now_ms) {
   }
 }
 
+constexpr int kNoCoordinatorExit = 75;
+
 // The words that the numbers do not say.
 std::string HintOf(int signal, int exit_code) {
   if (signal == SIGKILL) return "if nobody sent it, memory ran out";
-  if (signal == 0 && exit_code == 75) return "it lost its coordinator";
+  if (signal == 0 && exit_code == kNoCoordinatorExit) return "it lost its coordinator";
   return "";
 }
 
@@ -73,6 +75,7 @@ void Record(const LaunchOrdered& fact, HostAgent& agent) {
   next.kind = fact.kind;
   next.has_other_hosts = fact.has_other_hosts && fact.kind != GroupKind::kForked;
   next.save_requested = agent.save_requested;
+  next.host_leaves = agent.host_leaves;
   next.reports = std::move(agent.reports);
   next.last_sequence = agent.last_sequence;
   agent = std::move(next);
@@ -111,6 +114,7 @@ void Record(const RankExited& fact, HostAgent& agent) {
   if (clean) ++agent.ended_cleanly;
   // Who is killed by us, or by mpirun as it has announced, is no cause of anything.
   if (agent.phase == GroupPhase::kKilling || (fact.was_doomed && !clean)) return;
+  end.lost_lease = fact.lost_lease && (end.exit_code == kNoCoordinatorExit || end.exit_code == 1);
   end.message = fact.shim_lost ? "its shim was killed" : HintOf(end.signal, end.exit_code);
   if (!clean) end.last_lines = fact.last_lines;
   agent.failed = agent.failed || !clean;
@@ -206,9 +210,12 @@ void Record(const NothingLeft& fact, HostAgent& agent) {
   Say(agent, std::move(end));
 }
 
-void Record(const SaveAsked&, HostAgent& agent) {
-  if (std::exchange(agent.save_requested, true)) return;
-  Say(agent, SaveRequest{});
+void Record(const SaveAsked& fact, HostAgent& agent) {
+  const bool is_news = !agent.save_requested || (fact.leaves && !agent.host_leaves);
+  if (!is_news) return;
+  agent.save_requested = true;
+  agent.host_leaves = fact.leaves;
+  Say(agent, SaveRequest{fact.leaves});
 }
 
 void Record(const LeaveAsked&, HostAgent& agent) {

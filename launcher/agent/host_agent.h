@@ -43,6 +43,7 @@ struct RankEnd {
   bool in_doubt = false;      // it may come from another host, which is silent
   bool is_elsewhere = false;  // of who has ended somewhere, this host does not know more
   int64_t seen_ms_ago = 0;    // where it is in doubt
+  bool lost_lease = false;    // it had to stop, as its host's lease had run out
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
 
@@ -54,8 +55,9 @@ struct GroupEnd {
   friend bool operator==(const GroupEnd&, const GroupEnd&) = default;
 };
 
-// This host was asked to save and stop.
+// This host was asked to save and stop, or to leave.
 struct SaveRequest {
+  bool leaves = false;
   friend bool operator==(const SaveRequest&, const SaveRequest&) = default;
 };
 
@@ -94,6 +96,7 @@ struct HostAgent {
   std::string stop_reason;        // ordered; empty: not ordered
   int64_t stopping_since_ms = 0;
   bool save_requested = false;
+  bool host_leaves = false;  // that was said, too
   bool leaving = false;
   std::vector<HostReport> reports;  // to be said; whoever says them takes them out
   int64_t last_sequence = 0;
@@ -131,6 +134,7 @@ struct RankExited {
   std::string last_lines;
   bool shim_lost = false;   // its shim was killed, and it with that
   bool was_doomed = false;  // its starter had announced that it ends it
+  bool lost_lease = false;  // the time was over for which it may go on
 };
 // mpirun, or its daemon here, has announced that it ends its ranks: it has lost one somewhere, or a
 // host.
@@ -165,8 +169,10 @@ struct DaemonNotStarted {
 struct NothingLeft {
   int64_t generation = 0;
 };
-// TERM or USR2 at the agent.
-struct SaveAsked {};
+// A signal at the agent: the host is to save and stop, or it leaves.
+struct SaveAsked {
+  bool leaves = false;
+};
 // The one who started the agent is gone or has no more use for it, or the coordinator refuses it.
 struct LeaveAsked {};
 // Nobody has prolonged this host's right to train in time.

@@ -164,8 +164,9 @@ void AddAgent(CLI::App& app, int* exit_code) {
   CLI::App* agent = app.add_subcommand(
       "agent", "start and watch this host's ranks, or offer the host to a fleet");
   agent->footer(
-      "TERM, INT, USR1 and USR2 ask the coordinator to save and stop; no rank is killed for them.\n"
-      "With --standing TERM and INT end its agents, then itself; HUP leaves them to the next one.");
+      "TERM and INT: this host leaves; USR1 and USR2: save and stop. No rank is killed for them.\n"
+      "With --standing TERM and INT have the jobs here saved, then it ends; HUP leaves its agents\n"
+      "to the next one.");
   agent->add_option("--coordinator", options.coordinator,
                     "unix:<path of weftd's socket>, or HOST:PORT of weftd --listen");
   CLI::Option* run_id = agent->add_option("--run-id", options.run_id,

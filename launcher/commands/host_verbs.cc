@@ -18,6 +18,7 @@ struct HostVerbArguments {
   ServiceWords words;
   std::string host;
   std::string reason;
+  bool move = false;
   bool json = false;
 };
 
@@ -48,6 +49,7 @@ absl::StatusOr<v1::Host> Change(const HostVerbArguments& arguments, bool drains)
     v1::DrainHostRequest request;
     request.set_host(arguments.host);
     request.set_reason(arguments.reason);
+    request.set_move(arguments.move);
     return client->DrainHost(request);
   }
   v1::UndrainHostRequest request;
@@ -62,7 +64,11 @@ void AddChange(CLI::App& app, bool drains, int* exit_code) {
                           : app.add_subcommand("undrain", "place jobs on a host again");
   verb->add_option("host", arguments->host, "its name, as weft hosts lists it, or its machine")
       ->required();
-  if (drains) verb->add_option("--reason", arguments->reason, "for people");
+  if (drains) {
+    verb->add_option("--reason", arguments->reason, "for people");
+    verb->add_flag("--move", arguments->move,
+                   "ask away the jobs that run there: they save, and go on elsewhere");
+  }
   AddJsonOption(*verb, &arguments->json);
   AddServiceOptions(*verb, &arguments->words);
   verb->callback([arguments, drains, exit_code] {

@@ -132,8 +132,8 @@ void AddJobChanges(CLI::App& app, int* exit_code) {
   AddCheckpoint(app, exit_code);
   AddChange<v1::PauseRequest>(app, "pause", "save a job, and give its hosts back",
                               &ControlClient::Pause, exit_code);
-  AddChange<v1::ResumeRequest>(app, "resume", "queue a paused job again", &ControlClient::Resume,
-                               exit_code);
+  AddChange<v1::ResumeRequest>(app, "resume", "queue a paused or stopped job again",
+                               &ControlClient::Resume, exit_code);
   AddResize(app, exit_code);
 }
 

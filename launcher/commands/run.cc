@@ -205,11 +205,14 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
       } else {
         std::cout << "stopped, and nothing is saved; run the same command again to begin\n";
       }
+      if (outcome.lost_its_hosts) std::cout << "  why         " << outcome.reason << "\n";
       // "stopped on request, ...; step 37 could not be saved (...)"
-      if (const size_t more = outcome.reason.find("; "); more != std::string::npos) {
+      if (const size_t more = outcome.reason.find("; ");
+          more != std::string::npos && !outcome.lost_its_hosts) {
         std::cout << "  but         " << outcome.reason.substr(more + 2) << "\n";
       }
       PrintFiles(job, paths, outcome.saved_step);
+      if (outcome.lost_its_hosts) return kExitTryAgain;
       return HasAllFiles(job, paths, outcome.saved_step, lines_lost) ? kExitOk : kExitFailed;
     case RunEnd::kCancelled:
       std::cerr << "weft: stopped at once; the last checkpoint is of step " << outcome.saved_step

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/machine/child_process.h"
@@ -43,6 +44,8 @@ constexpr int kLookMs = 50;            // how soon a person's wish to stop is se
 constexpr int kDaemonStartMs = 30000;  // on a machine with more to do than cores
 constexpr int64_t kAnswerMs = 500;     // how long one question may wait
 constexpr int64_t kAskForAgentsMs = 1000;
+constexpr int64_t kAskForLifeMs = 1000;
+constexpr int kSilentLeases = 2;   // after them a weftd that does not answer is killed
 constexpr int kPatienceMs = 1000;  // TERM, then KILL
 constexpr int kGonePatienceMs = 5000;
 constexpr int kMaxGaps = 100;          // in what is watched
@@ -82,7 +85,7 @@ RunOutcome OutcomeOf(const v1::Job& job) {
   if (job.phase() == "COMPLETED") end = RunEnd::kCompleted;
   if (job.phase() == "SUSPENDED") end = RunEnd::kSuspended;
   if (job.phase() == "CANCELLED") end = RunEnd::kCancelled;
-  return {end, job.reason(), job.saved_step()};
+  return {end, job.reason(), job.saved_step(), job.lost_its_hosts()};
 }
 
 // Where weftd has come to listen for agents of other hosts.
@@ -103,6 +106,53 @@ absl::StatusOr<std::unique_ptr<ControlClient>> OpenDaemon(const std::string& soc
   ASSIGN_OR_RETURN(const ServiceAddress address, RunAddress(socket));
   return ControlClient::Open(address, {.attempts = 1, .awaits_restart = false});
 }
+
+int64_t LeaseMsOf(const JobSpec& job) {
+  return static_cast<int64_t>(job.fault_tolerance.heartbeat_timeout_seconds * 1000);
+}
+
+// `door`: null where all agents are on this host.
+std::vector<std::string> DaemonArgv(const ForegroundOptions& options, const NetworkDoor* door) {
+  std::vector<std::string> argv = {Beside("weftd"), absl::StrCat("--socket=", options.socket),
+                                   absl::StrCat("--journal=", options.paths.journal())};
+  if (door != nullptr) {
+    argv.insert(argv.end(), {"--listen=" + door->address, "--tls=" + door->bundle_file,
+                             "--port-file=" + door->port_file});
+  }
+  return argv;
+}
+
+// SilenceWatch says when a weftd that is there has not answered for too long: it is stopped, or
+// hangs on a disk. Answers of any kind count.
+class SilenceWatch {
+ public:
+  explicit SilenceWatch(int64_t patience_ms) : patience_ms_(patience_ms) {}
+
+  // Another weftd is there.
+  void Begin() {
+    heard_at_ = absl::Now();
+    ask_at_ = heard_at_ + absl::Milliseconds(kAskForLifeMs);
+  }
+  // How long it has been silent, if that is too long, in words for people; once. Empty: it is not.
+  std::string Look(ControlClient& client, const std::string& job_id) {
+    if (absl::Now() < ask_at_) return "";
+    const absl::Status answer = client.Get(job_id, kAnswerMs).status();
+    ask_at_ = absl::Now() + absl::Milliseconds(kAskForLifeMs);
+    if (!absl::IsDeadlineExceeded(answer)) Begin();
+    const int64_t silent_ms = absl::ToInt64Milliseconds(absl::Now() - heard_at_);
+    if (silent_ms < patience_ms_) return "";
+    Begin();
+    return absl::StrFormat(
+        "the coordinator (weftd) has not answered for %.1f s, which is %d leases: "
+        "it is stopped, or hangs on the disk; it is killed",
+        static_cast<double>(silent_ms) / 1000, kSilentLeases);
+  }
+
+ private:
+  const int64_t patience_ms_;
+  absl::Time heard_at_ = absl::Now();
+  absl::Time ask_at_ = absl::InfiniteFuture();
+};
 
 // Follows the job from *revision on, until it is over. A weftd that comes after one with a full
 // disk may know less than was told: then, and where it no longer keeps what was missed, the watch
@@ -143,6 +193,7 @@ class Foreground {
   explicit Foreground(ForegroundOptions options)
       : options_(std::move(options)),
         run_id_(RunId(options_.paths.folder)),
+        silence_(kSilentLeases * LeaseMsOf(options_.job)),
         agents_({.hosts = options_.hosts,
                  .words = options_.job.hosts,
                  .starter = options_.starter,
@@ -151,8 +202,7 @@ class Foreground {
                  .logs = options_.paths.logs(),
                  .socket = options_.socket,
                  .door = options_.door,
-                 .lease_ms = static_cast<int64_t>(
-                     options_.job.fault_tolerance.heartbeat_timeout_seconds * 1000),
+                 .lease_ms = LeaseMsOf(options_.job),
                  .preflight = options_.job.fault_tolerance.preflight,
                  .env = options_.env,
                  .say = [this](const std::string& line) { Say(line); },
@@ -226,16 +276,11 @@ class Foreground {
   }
 
   absl::Status StartDaemon() {
-    std::vector<std::string> argv = {Beside("weftd"), absl::StrCat("--socket=", options_.socket),
-                                     absl::StrCat("--journal=", options_.paths.journal())};
-    if (door_ != nullptr) {
-      argv.insert(argv.end(), {"--listen=" + door_->address, "--tls=" + door_->bundle_file,
-                               "--port-file=" + door_->port_file});
-    }
     daemon_.reset();
-    ASSIGN_OR_RETURN(ChildProcess daemon, ChildProcess::Start({.argv = std::move(argv),
-                                                               .env = {{kRunVariable, run_id_}},
-                                                               .output = DaemonLog()}));
+    ASSIGN_OR_RETURN(ChildProcess daemon,
+                     ChildProcess::Start({.argv = DaemonArgv(options_, door_.get()),
+                                          .env = {{kRunVariable, run_id_}},
+                                          .output = DaemonLog()}));
     daemon_.emplace(std::move(daemon));
     ++daemon_starts_;
     return absl::OkStatus();
@@ -253,6 +298,7 @@ class Foreground {
     RETURN_IF_ERROR(AwaitDaemon().status());
     watch_over_ = false;
     watch_ = std::thread([this] { Watch(); });
+    silence_.Begin();
     return absl::OkStatus();
   }
 
@@ -347,6 +393,7 @@ class Foreground {
                      client_->Submit(RequestOf(options_, run_id_)));
     job_id_ = submitted.job_id();
     watch_ = std::thread([this] { Watch(); });
+    silence_.Begin();
     while (true) {
       Wait();
       if (watch_over_ && watched_.ok()) return Over();
@@ -360,11 +407,19 @@ class Foreground {
       if (options_.stop->load() == StopWish::kNow) return StopAtOnce();
       if (options_.stop->load() == StopWish::kSave && !stop_sent_) AskToStop();
       TellAgents();
+      EndSilentDaemon();
       const absl::Status agents = agents_.Look();
       if (!agents.ok()) return WithDisk(agents);
       if (watch_over_ && !daemon_->Ended())
         usleep(kLookMs * 1000);  // the stream broke: it is ending
     }
+  }
+
+  void EndSilentDaemon() {
+    const std::string silence = daemon_->Ended() ? "" : silence_.Look(*client_, job_id_);
+    if (silence.empty()) return;
+    Say(silence);
+    kill(daemon_->pid(), SIGKILL);
   }
 
   // A weftd that does not answer says nothing of them.
@@ -413,6 +468,7 @@ class Foreground {
 
   ForegroundOptions options_;
   const std::string run_id_;
+  SilenceWatch silence_;
   std::optional<ChildProcess> daemon_;
   int daemon_starts_ = 0;
   int failed_hosts_ = 0;               // that did not come up

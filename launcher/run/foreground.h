@@ -35,6 +35,7 @@ struct RunOutcome {
   RunEnd end = RunEnd::kFailed;
   std::string reason;
   int64_t saved_step = 0;
+  bool lost_its_hosts = false;  // of kSuspended: nobody has asked for it, the hosts leave
 };
 
 // A person asks for one of these levels, from any thread. The level only rises.

@@ -231,10 +231,10 @@ absl::StatusOr<v1::VersionReply> ControlClient::Version(int64_t call_ms) {
 absl::StatusOr<v1::ListReply> ControlClient::List(const v1::ListRequest& request) {
   return impl_->Ask(&Stub::List, request);
 }
-absl::StatusOr<v1::Job> ControlClient::Get(const std::string& job_id) {
+absl::StatusOr<v1::Job> ControlClient::Get(const std::string& job_id, int64_t call_ms) {
   v1::GetRequest request;
   request.set_job_id(job_id);
-  return impl_->Ask(&Stub::Get, request);
+  return impl_->Ask(&Stub::Get, request, call_ms);
 }
 absl::StatusOr<v1::HostsReply> ControlClient::Hosts(int64_t call_ms) {
   return impl_->Ask(&Stub::Hosts, v1::HostsRequest(), call_ms);

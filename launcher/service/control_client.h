@@ -37,7 +37,7 @@ class ControlClient {
   // `call_ms`: instead of the patience's.
   absl::StatusOr<v1::VersionReply> Version(int64_t call_ms = 0);
   absl::StatusOr<v1::ListReply> List(const v1::ListRequest& request);
-  absl::StatusOr<v1::Job> Get(const std::string& job_id);
+  absl::StatusOr<v1::Job> Get(const std::string& job_id, int64_t call_ms = 0);
   absl::StatusOr<v1::HostsReply> Hosts(int64_t call_ms = 0);
 
   // Mutations: a request_id that is empty becomes a fresh one.

@@ -13,6 +13,7 @@ namespace weft {
 
 std::string HostState(const v1::Host& host, int64_t now_unix_ms) {
   if (!host.present()) return "absent";
+  if (host.leaving()) return "leaving";
   if (host.drained()) return "drained";
   if (host.left_out_until_unix_ms() > now_unix_ms) {
     return absl::StrCat("left out ", AgeText(host.left_out_until_unix_ms() - now_unix_ms));
@@ -28,7 +29,9 @@ namespace {
 // weftd's reason may name the state itself: "drained: disk".
 std::string WhyOf(const v1::Host& host, absl::string_view state) {
   absl::string_view why = host.reason();
-  if (absl::ConsumePrefix(&why, state)) absl::ConsumePrefix(&why, ": ");
+  const bool is_named = absl::ConsumePrefix(&why, state) ||
+                        (state == "leaving" && absl::ConsumePrefix(&why, "leaves"));
+  if (is_named) absl::ConsumePrefix(&why, ": ");
   return std::string(why);
 }
 

@@ -34,11 +34,17 @@ Allocation* Living(StandingAgent& agent, int64_t number) {
   return lives ? &found->second : nullptr;
 }
 
-void AskToEnd(Allocation& allocation, const std::string& reason, StandingAgent& agent) {
+// One that was told to end, and has more patience than that, is told again.
+void AskToEnd(Allocation& allocation, const std::string& reason, int64_t patience_ms,
+              StandingAgent& agent) {
+  const bool is_told = allocation.phase == AllocationPhase::kTelling ||
+                       allocation.phase == AllocationPhase::kStopping;
   if (allocation.phase == AllocationPhase::kWaiting) {
     End(allocation, {.last_words = absl::StrCat("it was not started: ", reason)}, agent);
-  } else if (allocation.phase == AllocationPhase::kRunning) {
+  } else if (allocation.phase == AllocationPhase::kRunning ||
+             (is_told && patience_ms < allocation.patience_ms)) {
     allocation.phase = AllocationPhase::kTelling;
+    allocation.patience_ms = patience_ms;
   }
 }
 
@@ -62,7 +68,7 @@ void Record(const AllocationTaken& fact, StandingAgent& agent) {
     const AllocationOrder unknown{.job_id = fact.job_id, .allocation = fact.allocation};
     SayEnd(unknown, {.last_words = "it does not run here"}, agent);
   } else if (Allocation* allocation = Living(agent, fact.allocation)) {
-    AskToEnd(*allocation, fact.reason, agent);
+    AskToEnd(*allocation, fact.reason, kAgentPatienceMs, agent);
   }
 }
 
@@ -113,14 +119,14 @@ void Record(const EndsAcknowledged& fact, StandingAgent& agent) {
 void Record(const StandingEndAsked&, StandingAgent& agent) {
   agent.leaving = true;
   for (auto& [number, allocation] : agent.allocations) {
-    AskToEnd(allocation, "this host's standing agent leaves", agent);
+    AskToEnd(allocation, "this host's standing agent leaves", kLeavePatienceMs, agent);
   }
 }
 
 void Record(const StandingTimePassed& fact, StandingAgent& agent) {
   for (auto& [number, allocation] : agent.allocations) {
     const bool late = allocation.phase == AllocationPhase::kStopping &&
-                      fact.now_ms - allocation.told_ms >= kAgentPatienceMs;
+                      fact.now_ms - allocation.told_ms >= allocation.patience_ms;
     if (late) allocation.phase = AllocationPhase::kKilling;
   }
 }

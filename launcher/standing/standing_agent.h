@@ -49,7 +49,8 @@ enum class AllocationPhase {
 struct Allocation {
   AllocationOrder order;
   AllocationPhase phase = AllocationPhase::kWaiting;
-  int64_t told_ms = 0;  // when it was told to end
+  int64_t told_ms = 0;      // when it was told to end
+  int64_t patience_ms = 0;  // that it has from then on
   AllocationEnd end = {};
   int64_t sequence = 0;  // of the report of its end, once it has ended
 };
@@ -107,7 +108,7 @@ struct AllocationSwept {
 struct EndsAcknowledged {
   int64_t sequence = 0;
 };
-// The standing agent is to end, and all that it has started.
+// The standing agent is to end, and all that it has started, once that is saved: the host leaves.
 struct StandingEndAsked {};
 struct StandingTimePassed {
   int64_t now_ms = 0;
@@ -146,6 +147,8 @@ absl::Status CheckOrder(const AllocationOrder& order);
 
 // An agent that was told to end may take so long before it is killed.
 inline constexpr int64_t kAgentPatienceMs = 10000;
+// On a host that leaves its job saves first, as long as a save may take.
+inline constexpr int64_t kLeavePatienceMs = 600000;
 // A host has fewer slots than this; a weftd that orders more agents at once has lost count.
 inline constexpr size_t kMostAllocations = 4096;
 

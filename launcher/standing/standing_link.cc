@@ -79,6 +79,15 @@ class StandingLink::Impl {
     offer_.mutable_running()->Assign(running.begin(), running.end());
   }
 
+  void SayLeaving() {
+    {
+      const std::lock_guard lock(mutex_);
+      offer_.set_leaves(true);
+      offers_again_ = true;
+    }
+    changed_.notify_all();
+  }
+
   std::vector<proto::OfferOrder> Take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(orders_, {});
@@ -139,8 +148,8 @@ class StandingLink::Impl {
       broken_ = false;
       sent_ = 0;
       quiet_from_ms_ = BootTimeMs() + lease_ms_;
-      *offer.mutable_offer() = offer_;
-      offer.mutable_offer()->set_sent_boot_ms(BootTimeMs());
+      offers_again_ = false;
+      offer = NewOffer();
     }
     const std::unique_ptr<proto::FleetLink::Stub> stub = proto::FleetLink::NewStub(*channel);
     const std::unique_ptr<Stream> stream = stub->Offer(context_.get());
@@ -180,10 +189,13 @@ class StandingLink::Impl {
       {
         std::unique_lock lock(mutex_);
         const int64_t next_ms = last_heartbeat_ms + HeartbeatMs(lease_ms_);
-        changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, next_ms - BootTimeMs())),
-                          [&] { return closing_ || broken_ || sent_ < waiting_.size(); });
+        changed_.wait_for(lock, milliseconds(std::max<int64_t>(0, next_ms - BootTimeMs())), [&] {
+          return closing_ || broken_ || offers_again_ || sent_ < waiting_.size();
+        });
         if (closing_ || broken_) return;
-        batch.assign(waiting_.begin() + static_cast<std::ptrdiff_t>(sent_), waiting_.end());
+        if (std::exchange(offers_again_, false)) batch.push_back(NewOffer());
+        batch.insert(batch.end(), waiting_.begin() + static_cast<std::ptrdiff_t>(sent_),
+                     waiting_.end());
         sent_ = waiting_.size();
         if (BootTimeMs() >= next_ms) {
           last_heartbeat_ms = BootTimeMs();
@@ -215,7 +227,14 @@ class StandingLink::Impl {
     changed_.notify_all();
   }
 
-  // The following three REQUIRE: mutex_ held.
+  // The following four REQUIRE: mutex_ held.
+  proto::OfferReport NewOffer() const {
+    proto::OfferReport report;
+    *report.mutable_offer() = offer_;
+    report.mutable_offer()->set_sent_boot_ms(BootTimeMs());
+    return report;
+  }
+
   void TakeLease(const proto::OfferLease& lease) {
     if (lease.lease_ms() > 0) lease_ms_ = lease.lease_ms();
     quiet_from_ms_ = lease.sent_boot_ms() + lease_ms_;
@@ -248,6 +267,7 @@ class StandingLink::Impl {
   int64_t lease_ms_ = 8000;    // of the newest lease
   int64_t quiet_from_ms_ = 0;  // then the stream has been without a lease for too long
   bool had_lease_ = false;     // since a stream was dialled last
+  bool offers_again_ = false;  // on the stream that is open
   bool broken_ = false;
   bool closing_ = false;
   std::thread thread_;  // last: it uses all of the above
@@ -262,6 +282,9 @@ void StandingLink::Say(const proto::OfferReport& report) {
 }
 void StandingLink::SetRunning(const std::vector<proto::RunningAgent>& running) {
   impl_->SetRunning(running);
+}
+void StandingLink::SayLeaving() {
+  impl_->SayLeaving();
 }
 std::vector<proto::OfferOrder> StandingLink::Take() {
   return impl_->Take();

@@ -33,6 +33,8 @@ class StandingLink final {
   void Say(const proto::OfferReport& report);
   // The next stream's offer says that these run here.
   void SetRunning(const std::vector<proto::RunningAgent>& running);
+  // Makes the offer again: the host leaves.
+  void SayLeaving();
 
   // The orders that have come since the last call, and with them what was acknowledged.
   std::vector<proto::OfferOrder> Take();

@@ -224,8 +224,9 @@ void StandingShell::TakeSignals() {
     if (info.ssi_signo == SIGHUP) {
       leaves_them_ = true;
     } else {
-      LogInfo(absl::StrCat("signal ", info.ssi_signo, ": ends ", children_.size(),
-                           " agents, then itself"));
+      LogInfo(absl::StrCat("signal ", info.ssi_signo, ": this host leaves; what the jobs of ",
+                           children_.size(), " agents have here is saved, then they end"));
+      link_->SayLeaving();
       Happened(StandingEndAsked{});
     }
   }

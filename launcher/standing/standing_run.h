@@ -23,9 +23,9 @@ struct StandingOptions {
   std::string program = {};  // what is started as an agent; empty: the weft beside this program
 };
 
-// Runs until TERM or INT, which end its agents first, or HUP, which leaves them to the next
-// standing agent. Returns OK then, why weftd refuses it, or what keeps it from beginning. To be
-// called from the main thread, before any other thread starts.
+// Runs until TERM or INT, which have its jobs saved and end its agents first, or HUP, which leaves
+// them to the next standing agent. Returns OK then, why weftd refuses it, or what keeps it from
+// beginning. To be called from the main thread, before any other thread starts.
 absl::Status RunStandingAgent(const StandingOptions& options);
 
 }  // namespace weft

@@ -47,14 +47,15 @@ class Life {
         if (Pick(0, 2) == 0) allows.push_back(Pick(0, 1) == 0 ? "*" : User(Pick(1, 3)));
         // A machine keeps its slots: an agent does not change them under a job that has them.
         const std::string machine = Machine();
-        return HostJoined{machine, "h", User(uid), uid, allows, 1 + machine[1] % 4};
+        const bool leaves = Pick(0, 4) == 0;
+        return HostJoined{machine, "h", User(uid), uid, allows, 1 + machine[1] % 4, false, leaves};
       }
       case 2:
         return HostGone{Machine(), now_ms_};
       case 3:
         return HostFailed{Machine(), now_ms_};
       case 4:
-        return HostDrained{Machine(), "work"};
+        return HostDrained{Machine(), "work", Pick(0, 1) == 1};
       case 5:
         return HostUndrained{Machine()};
       case 6:
@@ -112,7 +113,7 @@ class Life {
     EXPECT_LE(std::ssize(each.shares), asked.nodes);
     for (const FleetShare& share : each.shares) {
       const FleetHost& host = before.hosts.at(share.machine);
-      EXPECT_TRUE(host.present && !host.drained) << share.machine;
+      EXPECT_TRUE(host.present && !host.drained && !host.leaves) << share.machine;
       EXPECT_LE(host.left_out_until_ms, now_ms_) << share.machine << " is left out";
       const bool allowed = host.owner_uid == asked.owner_uid ||
                            std::count(host.allows.begin(), host.allows.end(), "*") > 0 ||

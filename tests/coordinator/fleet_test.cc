@@ -233,24 +233,6 @@ TEST(Fleet, AJobThatEndsWhileItIsToBePausedIsOver) {
   EXPECT_EQ(fleet.phase(job), FleetPhase::kOver);
 }
 
-TEST(Fleet, AResizedJobSavesAndGoesOnWithItsNewSize) {
-  Told fleet;
-  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
-  const int64_t job = fleet.Submit(Nodes(2, 2, 2));
-  fleet.Place().Say(ResizeAsked{job, 1, 1});
-  ASSERT_EQ(Decide(fleet.fleet(), kNow).end.size(), 1u);
-  EXPECT_EQ(fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place().Holds(job), "m1:0,1");
-}
-
-TEST(Fleet, AJobOfTheNetworkGoesToHostsOfItsOwnersName) {
-  Told fleet;
-  fleet.Say(Host("m1", 2, /*uid=*/2)).Say(Host("m2", 2));
-  FleetRequest request = Nodes(1, 1, 2);
-  request.owner_uid = -1;
-  const int64_t job = fleet.Submit(request);
-  EXPECT_EQ(fleet.Place().Holds(job), "m2:0,1");
-}
-
 JobUnwanted Unwanted(int64_t job, bool now = false, int64_t save_until_ms = 0) {
   return {job, now, save_until_ms, "stopped", kNow};
 }
@@ -261,6 +243,114 @@ std::vector<std::string> Ends(const Fleet& fleet, int64_t now_ms = kNow) {
     ends.push_back((each.now ? "end " : "save ") + std::to_string(each.job));
   }
   return ends;
+}
+
+TEST(Fleet, AResizedJobSavesAndGoesOnWithItsNewSize) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
+  const int64_t job = fleet.Submit(Nodes(2, 2, 2));
+  fleet.Place().Say(ResizeAsked{job, 1, 1});
+  ASSERT_EQ(Decide(fleet.fleet(), kNow).end.size(), 1u);
+  EXPECT_EQ(fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place().Holds(job), "m1:0,1");
+}
+
+TEST(Fleet, AJobGrowsOnceTheHostsAreThereAndIsSavedForIt) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  const int64_t other = fleet.Place().Submit(Nodes(1, 1, 2));
+  fleet.Place().Say(ResizeAsked{job, 2, 2});
+  const int64_t later = fleet.Submit(Nodes(1, 1, 2));
+  EXPECT_THAT(Ends(fleet.fleet(), kNow + 10 * kAwaitGoneMs), testing::IsEmpty())
+      << "it goes on, and has lost nothing";
+  EXPECT_TRUE(Decide(fleet.fleet(), kNow + 10 * kAwaitGoneMs).move.empty());
+  fleet.Say(JobEnded{other, "COMPLETED", "", kNow}).Place();
+  EXPECT_EQ(fleet.phase(later), FleetPhase::kQueued) << "the host is kept for the one before it";
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 1"));
+  fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place();
+  EXPECT_EQ(fleet.Holds(job), "m1:0,1 m2:0,1");
+  EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty());
+}
+
+TEST(Fleet, AnElasticResizeTakesWhatIsThereAndAsksForNothingThatItHas) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
+  const int64_t job = fleet.Submit(Nodes(2, 2, 2));
+  fleet.Place().Say(ResizeAsked{job, 1, 3});
+  EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty()) << "there is no third host yet";
+  fleet.Say(Host("m3", 2));
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 1"));
+  fleet.Say(ResizeAsked{job, 2, 2});
+  EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty()) << "so it is placed";
+  fleet.Say(ResizeAsked{job, 1, 1});
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 1"));
+}
+
+TEST(Fleet, AJobThatNobodyHasStoppedIsQueuedAgainWhereItWas) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  const int64_t other = fleet.Place().Submit(Nodes(1, 1, 2));
+  fleet.Say(JobEnded{job, "SUSPENDED", "host m1 leaves", kNow});
+  EXPECT_EQ(fleet.phase(job), FleetPhase::kQueued);
+  fleet.Place();
+  EXPECT_EQ(fleet.Holds(job), "m1:0,1") << "before those that came later";
+  EXPECT_EQ(fleet.phase(other), FleetPhase::kQueued);
+}
+
+TEST(Fleet, AHostThatLeavesGetsNothingAndGivesItsJobsToOthers) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2)).Say(Host("m3", 2));
+  const int64_t elastic = fleet.Submit(Nodes(1, 2, 2));
+  const int64_t fixed = fleet.Place().Submit(Nodes(1, 1, 2));
+  fleet.Place();
+  HostJoined leaves = Host("m3", 2);
+  leaves.leaves = true;
+  fleet.Say(leaves);
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 2"));
+  fleet.Say(JobEnded{fixed, "SUSPENDED", "", kNow}).Place();
+  EXPECT_EQ(fleet.phase(fixed), FleetPhase::kQueued) << "it waits for another host";
+  leaves = Host("m2", 2);
+  leaves.leaves = true;
+  fleet.Say(leaves);
+  EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty()) << "enough are left to job " << elastic;
+  fleet.Say(Host("m3", 2)).Place();
+  EXPECT_EQ(fleet.Holds(fixed), "m3:0,1") << "it is back";
+}
+
+TEST(Fleet, ADrainThatMovesAsksJobsAway) {
+  Told fleet;
+  fleet.Say(Host("m1", 2)).Say(Host("m2", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place().Say(HostDrained{"m1", "disk"});
+  EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty()) << "what runs there goes on";
+  fleet.Say(HostDrained{"m1", "disk", /*moves=*/true});
+  EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 1"));
+  EXPECT_EQ(fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place().Holds(job), "m2:0,1");
+  EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty());
+}
+
+TEST(Fleet, AJobThatAPersonHasStoppedIsResumedLast) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place().Say(Unwanted(job)).Say(JobEnded{job, "SUSPENDED", "stopped", kNow});
+  ASSERT_EQ(fleet.phase(job), FleetPhase::kOver);
+  fleet.Say(ResumeAsked{job});
+  EXPECT_EQ(fleet.Place().Holds(job), "m1:0,1");
+  EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty()) << "the wish to stop is over";
+  EXPECT_TRUE(fleet.fleet().over.empty());
+  fleet.Say(JobEnded{job, "COMPLETED", "", kNow}).Say(ResumeAsked{job});
+  EXPECT_EQ(fleet.phase(job), FleetPhase::kOver) << "there is nothing to go on with";
+}
+
+TEST(Fleet, AJobOfTheNetworkGoesToHostsOfItsOwnersName) {
+  Told fleet;
+  fleet.Say(Host("m1", 2, /*uid=*/2)).Say(Host("m2", 2));
+  FleetRequest request = Nodes(1, 1, 2);
+  request.owner_uid = -1;
+  const int64_t job = fleet.Submit(request);
+  EXPECT_EQ(fleet.Place().Holds(job), "m2:0,1");
 }
 
 TEST(Fleet, AnUnwantedJobThatIsNotPlacedIsOverAtOnce) {
@@ -302,6 +392,8 @@ TEST(Fleet, AJobMovesOnceTooFewOfItsHostsAreLeftForAWhile) {
   const int64_t other = fleet.Place().Submit(Nodes(3, 3, 2));
   fleet.Say(HostGone{"m1", kNow});
   EXPECT_TRUE(Decide(fleet.fleet(), kNow + kAwaitGoneMs - 1).move.empty()) << "it may come back";
+  EXPECT_EQ(AwaitsGoneUntilMs(fleet.fleet(), fleet.fleet().jobs.at(job), kNow + 1000),
+            kNow + kAwaitGoneMs);
   ASSERT_EQ(Decide(fleet.fleet(), kNow + kAwaitGoneMs).move.size(), 1u);
   fleet.Say(JobMoves{job});
   EXPECT_TRUE(Decide(fleet.fleet(), kNow + kAwaitGoneMs).move.empty());
@@ -317,6 +409,7 @@ TEST(Fleet, AJobStaysWhileEnoughOfItsHostsAreLeft) {
   fleet.Submit(Nodes(1, 2, 2));
   fleet.Place().Say(HostGone{"m1", kNow});
   EXPECT_TRUE(Decide(fleet.fleet(), kNow + 10 * kAwaitGoneMs).move.empty());
+  EXPECT_EQ(AwaitsGoneUntilMs(fleet.fleet(), fleet.fleet().jobs.at(1), kNow + 1), 0);
 }
 
 TEST(Fleet, ARepeatedFactChangesNothing) {

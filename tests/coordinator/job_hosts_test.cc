@@ -76,6 +76,55 @@ TEST(Job, IsNotStoppedForAHostThatHasGoneAgain) {
   }
 }
 
+TEST(Job, SavesAndGoesOnWithTheOthersWhenAHostLeaves) {
+  Job job = After(TrainingOnTwo(), {"offer m3", "leaves m2"});
+  EXPECT_EQ(JobText(job), "DRAINING g1 training | begin g1, stop_training g1");
+  EXPECT_EQ(job.reason, "host m2 leaves: saving");
+  const Job again = Apply(job, ParseFact("leaves m2"));
+  EXPECT_EQ(again, job) << "it is known";
+  job = After(std::move(job),
+              {"shard 1/0 7", "shard 1/1 7", "committed 1/0 7", "stopped 1/0 7", "stopped 1/1 7"});
+  EXPECT_EQ(JobText(job), "RECOVERING g1 stopping") << "ranks leave by themselves";
+  EXPECT_EQ(job.reason, "host m2 leaves; resuming after step 7");
+  job = After(std::move(job), {"ended 1 clean on m1", "ended 1 clean on m2"});
+  EXPECT_EQ(job.generation.phase, GenerationPhase::kOpen);
+  EXPECT_EQ(job.newest().step, 7);
+  EXPECT_EQ(job.offers.count("m2"), 0u);
+  EXPECT_EQ(job.restarts_left, SmallJob().fault_tolerance.max_restarts) << "nothing has failed";
+}
+
+TEST(Job, EndsItsGenerationAtOnceWhenAHostLeavesBeforeItTrains) {
+  Job job = After(Job(), {"submit3 r1", "plan3", "offer m1", "offer m2", "offer m3", "launch3 1",
+                          "register3 1/0", "leaves m3"});
+  EXPECT_EQ(JobText(job), "RECOVERING g1 stopping | abort g1, stop_group g1");
+  EXPECT_FALSE(job.last_failure);
+}
+
+TEST(Job, IsSuspendedOnceTooFewHostsAreLeft) {
+  Job job = After(TrainingOnTwo(), {"leaves m2", "stopped 1/0 7", "stopped 1/1 7",
+                                    "ended 1 clean on m1", "ended 1 clean on m2"});
+  EXPECT_EQ(JobText(job), "SUSPENDED g1 closed");
+  EXPECT_THAT(job.reason, HasSubstr("host m2 leaves, 1 of at least 2 hosts are left"));
+  EXPECT_TRUE(IsLeftByItsHosts(job)) << "no person has asked for it";
+}
+
+TEST(Job, AskedToStopWhileAHostLeavesIsStopped) {
+  Job job = After(TrainingOnTwo(), {"offer m3", "leaves m2", "stop", "stopped 1/0 7",
+                                    "stopped 1/1 7", "ended 1 clean on m1", "ended 1 clean on m2"});
+  EXPECT_EQ(JobText(job), "SUSPENDED g1 closed");
+  EXPECT_FALSE(IsLeftByItsHosts(job));
+}
+
+TEST(Job, TakesAHostAgainOnceAnotherAgentIsThere) {
+  Job job = After(TrainingOnTwo(), {"leaves m2"});
+  HostOffered offer = std::get<HostOffered>(ParseFact("offer m2"));
+  EXPECT_EQ(Apply(job, offer), job) << "the agent that leaves dials again";
+  offer.agent_pid = 77;
+  job = Apply(std::move(job), offer);
+  EXPECT_EQ(job.offers.count("m2"), 1u);
+  EXPECT_TRUE(job.leaving.empty());
+}
+
 TEST(Job, WaitsForNobodyElseOnceAllWhoAreExpectedAreThere) {
   Submitted submitted = std::get<Submitted>(ParseFact("submit3 r1"));
   submitted.expected_hosts = 2;

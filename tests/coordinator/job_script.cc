@@ -126,6 +126,11 @@ std::optional<Event> ParseHostFact(const std::string& verb, std::istringstream& 
     words >> away.machine;
     return away;
   }
+  if (verb == "leaves") {
+    HostLeaves leaves;
+    words >> leaves.machine;
+    return leaves;
+  }
   if (verb == "awaited") return HostsAwaited{ReadWhere(words).generation};
   return std::nullopt;
 }

@@ -12,9 +12,9 @@ namespace weft {
 // "unloadable 1/0 DATA_LOSS", "committed 1/0 10", "finish 1/0 20", "stopped 1/0 7",
 // "fault 1/0 INTERNAL boom", "suspect 1/0", "lost 1/0", "overdue 1", "ended 1 clean",
 // "ended 1 rank 1 signal 9", "ended 1 exit 3" (rank unknown), "silent 1" (its host), "stop",
-// "kill", "save_now", "restart", "refuse". Of hosts: "offer m1", "away m1", "awaited 1", "more 1",
-// "refuse3"; "submit3 r1" asks for three of them and goes on with two, "plan3" and "plan2" put a
-// rank on each, "launch3 1" on m1 to m3, "register3 1/0" is of three ranks.
+// "kill", "save_now", "restart", "refuse". Of hosts: "offer m1", "away m1", "leaves m1", "awaited
+// 1", "more 1", "refuse3"; "submit3 r1" asks for three of them and goes on with two, "plan3" and
+// "plan2" put a rank on each, "launch3 1" on m1 to m3, "register3 1/0" is of three ranks.
 Event ParseFact(const std::string& line);
 
 // "RUNNING g1 training | stop_training g1, commit g1 10"; " | " is left out without duties.

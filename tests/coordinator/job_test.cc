@@ -204,6 +204,19 @@ TEST(Job, LetsARootCauseReplaceAConsequence) {
 }
 
 // All ranks of a collective give up at its deadline, say so, and exit with 1.
+TEST(Job, NamesTheLeaseThatRanksHadToStopWith) {
+  const Job training = Play(kPrelude);
+  RankEnded end = {1, 1, "h1", 0, 1, "", ""};
+  Job job = Apply(training, end);
+  EXPECT_THAT(job.reason, HasSubstr("exited with 1"));
+  end.rank = 0;
+  end.exit_code = 75;
+  end.lost_lease = true;
+  job = Apply(std::move(job), end);
+  EXPECT_THAT(job.reason, HasSubstr("rank 0 (h1) stopped: the host's lease had run out"));
+  EXPECT_THAT(Apply(training, end).reason, HasSubstr("lease"));
+}
+
 TEST(Job, KeepsTheWordsOfAFaultWhenRanksThenExit) {
   Job job = Play(absl::StrCat(kPrelude, ";fault 1/1 DEADLINE_EXCEEDED slow"));
   job = Play("ended 1 rank 0 exit 1", std::move(job));
@@ -625,6 +638,7 @@ class World {
       case 2:
         return ParseFact("restart");
       case 3:
+        if (Chance(30)) return ParseFact(Chance(50) ? "offer m1" : "leaves m1");
         return ParseFact(Chance(80) ? "restart" : Chance(50) ? "stop" : "kill");
       case 4:
         return ParseFact(absl::StrCat("overdue ", generation));

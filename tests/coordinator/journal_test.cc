@@ -89,7 +89,8 @@ std::vector<Event> EveryFact() {
                         31000,
                         {"/run/logs/stacks-h2.txt"}}},
           RankSlow{3, 1, "h2", 92, 31, 40},
-          HostFenced{3, "machine-1", "processes there cannot be ended"}};
+          HostFenced{3, "machine-1", "processes there cannot be ended"},
+          HostLeaves{"machine-2"}};
 }
 
 class JournalTest : public testing::Test {

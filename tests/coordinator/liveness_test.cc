@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/lease_book.h"
 #include "tests/coordinator/job_script.h"
 
 namespace weft {
@@ -53,6 +54,47 @@ TEST(NoneSilentUntil, IsWhenTheFirstCouldBe) {
   EXPECT_TRUE(Lost(clocks.heard_ms, 10000, kLeaseMs).empty());
   EXPECT_EQ(Lost(clocks.heard_ms, 10001, kLeaseMs).size(), 1u);
   EXPECT_EQ(NoneSilentUntil(Heard({}, 0, 0), kLeaseMs), 0);
+}
+
+TEST(Expired, LeavesRanksAloneThatLiveByAPromiseUntilItIsOver) {
+  const Job job = Training();
+  Clocks clocks = Heard({{0, 0}, {1, 0}}, 0, 50000);
+  EXPECT_EQ(Expired(job, clocks, 50000, kLeaseMs).size(), 2u) << "nothing was promised to them";
+  clocks.promised = {""};
+  clocks.lease_end_ms[""] = 600000;
+  EXPECT_TRUE(Expired(job, clocks, 50000, kLeaseMs).empty());
+  EXPECT_TRUE(Expired(job, clocks, 600000, kLeaseMs).empty());
+  const std::vector<Event> events = Expired(job, clocks, 600001 + kSilenceMarginMs, kLeaseMs);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<HostLost>(events[0]));
+}
+
+TEST(LeaseBook, KeepsAPromiseUntilTheMachineHasNothingButItsLease) {
+  LeaseBook book;
+  book.SetLength(kLeaseMs);
+  book.Assume("m1", kLeaseMs);
+  book.Promise("m1", 600000);
+  EXPECT_EQ(book.EndOf("m1"), 600000);
+  book.Admit(1, "m1");
+  book.Grant(1, 1000, /*has_promise=*/true);
+  EXPECT_TRUE(book.HasPromise("m1"));
+  EXPECT_EQ(book.EndOf("m1"), 600000) << "it may be gone before it hears of its lease";
+  book.Grant(1, 2000);
+  EXPECT_FALSE(book.HasPromise("m1"));
+  EXPECT_EQ(book.EndOf("m1"), 2000 + kLeaseMs);
+}
+
+TEST(LeaseBook, WaitsForThoseThatWereToldOfAnAbsence) {
+  LeaseBook book;
+  for (const int64_t stream : {1, 2}) book.Admit(stream, "m" + std::to_string(stream));
+  EXPECT_TRUE(book.AllHavePromises());
+  for (const int64_t stream : {1, 2, 3}) book.AwaitPromise(stream);
+  book.Grant(1, 1000);
+  EXPECT_FALSE(book.AllHavePromises()) << "a heartbeat from before it heard";
+  book.Grant(1, 1000, true);
+  EXPECT_FALSE(book.AllHavePromises());
+  book.Dismiss(2);
+  EXPECT_TRUE(book.AllHavePromises()) << "one has ended, one was never there";
 }
 
 TEST(ShiftedByStall, BlamesNobodyForTheTimeTheCoordinatorSleptThrough) {

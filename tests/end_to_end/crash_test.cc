@@ -160,6 +160,24 @@ TEST(Crash, OfTheCoordinatorStopsNobody) {
   run.ExpectNothingLeft();
 }
 
+// It is there, and answers nobody: a stopped process, or one that hangs on a disk.
+TEST(Crash, OfACoordinatorThatStandsStillIsSeenAfterTwoLeases) {
+  TinyRun run;
+  const std::unique_ptr<Child> weft =
+      run.Run({"--set", "fault_tolerance.heartbeat_timeout_seconds=3"});
+  run.WaitForStep(25);
+  const std::vector<Found> found = run.Processes("weftd");
+  ASSERT_EQ(found.size(), 1u);
+  ASSERT_TRUE(KillFound(found[0], SIGSTOP));
+  const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out + outcome.err, HasSubstr("which is 2 leases: it is stopped, or hangs"));
+  EXPECT_THAT(outcome.out + outcome.err, HasSubstr("the host's lease had run out"));
+  EXPECT_EQ(run.Metrics().back().generation, 2);
+  ExpectUndisturbedCurve(run);
+  run.ExpectNothingLeft();
+}
+
 TEST(Crash, OfTheLauncherLeavesNothingRunningAndResumes) {
   ExpectKillEndsRunThatResumes("weft", " run ");
 }

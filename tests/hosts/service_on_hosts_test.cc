@@ -103,6 +103,21 @@ class ServiceOnHosts : public HostsRun {
   Json JobOf(const std::string& id) {
     return Json::parse(Weft("guest", 3, "status " + id + " --json").out, nullptr, false);
   }
+  // A verb as weftd's own user says it, on its host.
+  void Operator(const std::string& words) {
+    const auto answer = bed_->Run(1, absl::StrCat(BinaryPath("/bin/weft"), " ", words,
+                                                  " --coordinator unix:/dev/shm/weftd.sock"));
+    EXPECT_EQ(answer.exit_code, 0) << words << ": " << answer.err;
+  }
+  std::vector<std::string> HostsOf(const std::string& id) {
+    std::vector<std::string> hosts;
+    const Json job = JobOf(id);
+    if (!job.is_object()) return hosts;
+    for (const Json& each : job.value("allocations", Json::array())) {
+      hosts.push_back(each.value("host", ""));
+    }
+    return hosts;
+  }
   bool Ends(const std::string& id, const std::string& phase, double timeout_s) {
     std::string last;
     const bool ended = Eventually(timeout_s, [&] {
@@ -145,6 +160,52 @@ TEST_F(ServiceOnHosts, GivesTheVeryLossesOfOneHost) {
   const auto denied = Weft("guest", 3, "stop " + id);
   EXPECT_NE(denied.exit_code, 0);
   EXPECT_THAT(denied.err, HasSubstr("guest"));
+}
+
+// A job grows, loses hosts in good order and is asked away: each time it is saved first, so that no
+// step is done twice.
+TEST_F(ServiceOnHosts, MovesAJobAmongItsHostsWithoutDoingAStepTwice) {
+  constexpr int64_t kJobSteps = 300;
+  const std::map<int64_t, std::string> alone = CurveOfOneHost(kJobSteps);
+  const std::string job =
+      WriteJob("dp: 2", OnThreeHosts() + ", nodes: 1, slots: 2", ShortTimes(), kJobSteps);
+  const std::string id = Submit("ann", 2, job, folder());
+  ASSERT_FALSE(id.empty());
+  ASSERT_TRUE(WaitForStep(20)) << ServiceWords();
+  const auto refused = Weft("ann", 2, "resize " + id + " 9");
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.err, HasSubstr("9 hosts are more than the 3"));
+  // One host is not free: the job goes on until it is.
+  Operator("drain h3");
+  const std::string first = HostsOf(id).front();
+  const std::string second = first == "h1" ? "h2" : "h1";
+  Operator("drain " + second);
+  EXPECT_EQ(Weft("ann", 2, "resize " + id + " 2").exit_code, 0);
+  EXPECT_THAT(JobOf(id).value("reason", ""), HasSubstr("it is to have 2 hosts"));
+  const int64_t reached = Steps().back().step;
+  ASSERT_TRUE(WaitForStep(reached + 20)) << ServiceWords();
+  EXPECT_EQ(LastGeneration(), 1);
+  Operator("undrain " + second);
+  ASSERT_TRUE(WaitForStep(reached + 30, 2)) << ServiceWords();
+  EXPECT_THAT(HostsOf(id), ::testing::UnorderedElementsAre(first, second));
+  // The first host leaves: the third one takes its place.
+  Operator("undrain h3");
+  const int leaves = first.back() - '0';
+  SignalThere(leaves, "weft agent --standing", SIGTERM);
+  EXPECT_TRUE(agents_[leaves]->Wait(kPatienceS).has_value()) << agents_[leaves]->Stderr();
+  ASSERT_TRUE(WaitForStep(reached + 40, 3)) << ServiceWords();
+  EXPECT_THAT(HostsOf(id), ::testing::UnorderedElementsAre(second, "h3"));
+  StartAgent(leaves);
+  ASSERT_TRUE(Eventually(kPatienceS, [&] { return HostsPresent() == 3; })) << ServiceWords();
+  Operator("drain --move h3");
+  ASSERT_TRUE(WaitForStep(reached + 50, 4)) << ServiceWords();
+  EXPECT_THAT(HostsOf(id), ::testing::UnorderedElementsAre(first, second));
+  ASSERT_TRUE(Ends(id, "COMPLETED", 180));
+  const std::vector<StepMetrics> steps = Steps();
+  for (size_t i = 1; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].step, steps[i - 1].step + 1) << "in generation " << steps[i].generation;
+  }
+  ExpectNear(alone);
 }
 
 // Each job is the same, but for its folder and its owner: so are their losses.

@@ -111,8 +111,8 @@ std::string ServiceBed::WeftdVersion() {
   return reply.version();
 }
 
-void ServiceBed::StopWeftd() {
-  weftd_->Signal(SIGTERM);
+void ServiceBed::EndWeftd(int signal) {
+  weftd_->Signal(signal);
   ASSERT_TRUE(weftd_->Wait(kPatienceS).has_value());
 }
 
@@ -132,14 +132,17 @@ std::vector<Found> ServiceBed::Processes(const std::string& program) const {
 }
 
 void ServiceBed::KillWeftd() {
-  weftd_->Signal(SIGKILL);
-  ASSERT_TRUE(weftd_->Wait(kPatienceS).has_value());
+  EndWeftd(SIGKILL);
   StartWeftd();
 }
 
-void ServiceBed::RestartHost(int signal, int slots) {
+void ServiceBed::EndHost(int signal) {
   host_->Signal(signal);
   ASSERT_TRUE(host_->Wait(kPatienceS).has_value());
+}
+
+void ServiceBed::RestartHost(int signal, int slots) {
+  EndHost(signal);
   StartHost(slots);
 }
 

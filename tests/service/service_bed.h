@@ -3,6 +3,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -27,7 +28,8 @@ class ServiceBed : public ::testing::Test {
 
   void StartWeftd();
   void StartHost(int slots);
-  void StopWeftd();
+  void StopWeftd() { EndWeftd(SIGTERM); }
+  void EndWeftd(int signal);
   const std::string& WeftdPath() const { return weftd_path_; }
   // weftds that are started from now on are this program.
   void UseWeftd(const std::string& path) { weftd_path_ = path; }
@@ -41,6 +43,8 @@ class ServiceBed : public ::testing::Test {
   std::vector<Found> Processes(const std::string& program) const;
   // Signals the standing agent alone, waits for its end, and starts another one.
   void RestartHost(int signal, int slots);
+  // The first part of it.
+  void EndHost(int signal);
   // The folder is there, and nothing has been started in it yet.
   virtual void PrepareFolder() {}
   // The command lines that StartWeftd and StartHost start.

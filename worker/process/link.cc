@@ -336,7 +336,8 @@ class Link::Impl {
       // One that comes too late is left to WatchLease, which finds the end of the one before.
       if (order.has_lease() && options_.now_ms() < stop_at_ms_) {
         const int64_t until_ms = order.lease().stop_at_boot_ms();
-        stop_at_ms_ = has_lease_ ? std::max(stop_at_ms_, until_ms) : until_ms;
+        const bool prolongs = has_lease_ && !order.lease().replaces();
+        stop_at_ms_ = prolongs ? std::max(stop_at_ms_, until_ms) : until_ms;
         has_lease_ = true;
         heartbeat_ms_ = std::max<int64_t>(1, order.lease().heartbeat_ms());
       }

@@ -496,7 +496,8 @@ int RunSession(const SessionOptions& options) {
 
   const absl::StatusOr<RunResult> result = Train(options, *me, **link, shared, progress);
   if (!result.ok()) LeaveWithFault(shared, link->get(), result.status());
-  (*link)->ReportFinished(*result, kLastWordsMs);
+  // Whoever is not heard has failed, so a coordinator that is away is waited for, as for a save.
+  (*link)->ReportFinished(*result, kSaveTimeoutMs);
   LogInfo(absl::StrCat(result->stopped ? "stopped" : "finished", " after step ", result->step));
   return 0;
 }

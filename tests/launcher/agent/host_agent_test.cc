@@ -114,11 +114,28 @@ TEST(HostAgent, SaysWhatBecameOfMpirunWhereNoRankHasFailed) {
   EXPECT_EQ(std::get<RankEnd>(missing.reports[0].what).message, "no mpirun");
 }
 
+TEST(HostAgent, TellsWhoHadToStopWithTheLease) {
+  const int left = 75 << 8;
+  HostAgent agent = Apply(Running(), RankExited{1, 0, left, "", false, false, /*lost_lease=*/true});
+  ASSERT_EQ(agent.reports.size(), 1u);
+  EXPECT_TRUE(std::get<RankEnd>(agent.reports[0].what).lost_lease);
+  agent = Apply(Running(), RankExited{1, 0, left, ""});
+  EXPECT_FALSE(std::get<RankEnd>(agent.reports[0].what).lost_lease) << "it was told to leave";
+}
+
 // USR2 and TERM at the agent are a wish to save: nobody is killed for it.
 TEST(HostAgent, PassesAWishToSaveOnAndKillsNobody) {
   const HostAgent agent = Play(Running(), {SaveAsked{}, SaveAsked{}});
   EXPECT_THAT(agent.reports, ElementsAre(HostReport{1, SaveRequest{}}));
   EXPECT_FALSE(Decide(agent));
+}
+
+TEST(HostAgent, SaysThatItsHostLeavesThoughItWasAskedToSaveBefore) {
+  const HostAgent agent =
+      Play(Running(), {SaveAsked{}, SaveAsked{true}, SaveAsked{true}, SaveAsked{}});
+  EXPECT_THAT(agent.reports,
+              ElementsAre(HostReport{1, SaveRequest{false}}, HostReport{2, SaveRequest{true}}));
+  EXPECT_FALSE(Decide(agent)) << "nobody is killed for it";
 }
 
 TEST(HostAgent, LeavesOnceNothingIsLeft) {

@@ -162,6 +162,7 @@ TEST_F(ServiceCommandsTest, VerbsAskForWhatTheySay) {
       {"resize job-2 2:4", "Resize", "job_id: \"job-2\" least_nodes: 2 nodes: 4}"},
       {"resize job-2 3", "Resize", "job_id: \"job-2\" least_nodes: 3 nodes: 3}"},
       {"drain n1 --reason disk", "DrainHost", "host: \"n1\" reason: \"disk\"}"},
+      {"drain n1 --move", "DrainHost", "host: \"n1\" move: true}"},
       {"undrain n1", "UndrainHost", "host: \"n1\"}"},
   };
   for (const auto& [words, call, asked] : cases) {

@@ -182,6 +182,8 @@ TEST(HostsTable, FitsEightyColumnsAndSaysTheState) {
   EXPECT_EQ(HostState(host, 4200000), "full");
   host.set_drained(true);
   EXPECT_EQ(HostState(host, 60000), "drained");
+  host.set_leaving(true);
+  EXPECT_EQ(HostState(host, 60000), "leaving");
   host.set_present(false);
   EXPECT_EQ(HostState(host, 60000), "absent");
 }

@@ -63,6 +63,8 @@ class FleetLinkServer::Service final : public proto::FleetLink::Service,
         proto::OfferOrder order;
         order.set_acknowledged(report.sequence());
         if (manner_.acknowledges) stream->Write(order);
+      } else if (report.has_offer()) {
+        offers_.push_back(report.offer());
       }
     }
     const std::lock_guard lock(mutex_);

@@ -104,6 +104,17 @@ TEST(StandingAgent, LeavesOnceNothingRunsAnyMore) {
   EXPECT_TRUE(MayLeave(agent));
 }
 
+TEST(StandingAgent, ThatLeavesWaitsForASaveUntilWeftdWantsTheAgentGone) {
+  StandingAgent agent = After({AllocationGiven{Order(7)}, AllocationStarted{7}, StandingEndAsked{},
+                               AllocationTold{7, 1000}, StandingTimePassed{1000 + 60000}});
+  EXPECT_THAT(Decide(agent), IsEmpty()) << "a save may take that long";
+  agent = Apply(agent, AllocationTaken{"job-1", 7, "the job has no part of it"});
+  EXPECT_THAT(Decide(agent), ElementsAre(StandingDuty{StandingDutyKind::kTell, 7}));
+  agent =
+      Apply(Apply(agent, AllocationTold{7, 70000}), StandingTimePassed{70000 + kAgentPatienceMs});
+  EXPECT_THAT(Decide(agent), ElementsAre(StandingDuty{StandingDutyKind::kKill, 7}));
+}
+
 TEST(StandingAgent, RefusesAnOrderThatMakesNoSenseByName) {
   struct Case {
     AllocationOrder order;

@@ -276,6 +276,8 @@ TEST_F(StandingRunTest, EndsItsAgentsAndThenItselfWhenItIsAskedTo) {
   EXPECT_FALSE(Lives(agent));
   ASSERT_THAT(server_->ended(), SizeIs(1));
   EXPECT_EQ(server_->ended().at(0).agent_ended().exit_code(), 5);
+  ASSERT_THAT(server_->offers(), SizeIs(2)) << "weftd was not told that the host leaves";
+  EXPECT_TRUE(server_->offers().at(1).leaves());
   EXPECT_FALSE(std::filesystem::exists(StandingFolder(name_)));
 }
 
