@@ -154,6 +154,22 @@ TEST_F(HostsRun, LeavesNothingOfAnAgentThatHadToBeKilled) {
   EXPECT_TRUE(run_->Wait(120).has_value()) << Words();
 }
 
+// The host leaves, the run does not: the third one takes its place.
+TEST_F(HostsRun, SavesAndGoesOnWithoutAHostThatLeaves) {
+  const std::map<int64_t, std::string> alone = CurveOfOneHost();
+  Start(WriteJob("", OnThreeHosts() + ", nodes: \"2:3\", slots: 2"), {"--hosts", kThreeHosts});
+  ASSERT_TRUE(WaitForStep(13)) << Words();
+  const auto told = bed_->Run(2, "kill -TERM $(pgrep -f '^/[^ ]*/weft agent' | head -1)");
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  ExpectEnd();
+  EXPECT_EQ(LastGeneration(), 2) << Words();
+  const std::vector<StepMetrics> steps = Steps();
+  for (size_t i = 1; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].step, steps[i - 1].step + 1) << "in generation " << steps[i].generation;
+  }
+  ExpectNear(alone);
+}
+
 // Its agents and ranks come back to the next one within the lease.
 TEST_F(HostsRun, TrainsOnWhenWeftdIsKilled) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();

@@ -208,6 +208,28 @@ TEST_F(ServiceOnHosts, MovesAJobAmongItsHostsWithoutDoingAStepTwice) {
   ExpectNear(alone);
 }
 
+// A job that may have fewer hosts does not wait for one that leaves, and has it again later.
+TEST_F(ServiceOnHosts, KeepsAnElasticJobRunningWhileAHostIsShutDown) {
+  const std::string job =
+      WriteJob("", OnThreeHosts() + ", nodes: \"1:2\", slots: 2", ShortTimes(), 1000);
+  const std::string id = Submit("ann", 2, job, folder());
+  ASSERT_FALSE(id.empty());
+  ASSERT_TRUE(WaitForStep(13)) << ServiceWords();
+  const std::vector<std::string> hosts = HostsOf(id);
+  ASSERT_EQ(hosts.size(), 2u);
+  const int leaves = hosts.back().back() - '0';
+  SignalThere(leaves, "weft agent --standing", SIGTERM);
+  EXPECT_TRUE(agents_[leaves]->Wait(kPatienceS).has_value()) << agents_[leaves]->Stderr();
+  ASSERT_TRUE(WaitForStep(20, 2)) << ServiceWords();
+  const std::vector<StepMetrics> steps = Steps();
+  for (size_t i = 1; i < steps.size(); ++i) EXPECT_EQ(steps[i].step, steps[i - 1].step + 1);
+  EXPECT_EQ(HostsOf(id), hosts) << "it keeps its part of the host";
+  StartAgent(leaves);
+  EXPECT_TRUE(WaitForStep(30, 3)) << ServiceWords();
+  EXPECT_EQ(Weft("ann", 1, "stop " + id).exit_code, 0);
+  ASSERT_TRUE(Ends(id, "SUSPENDED", kPatienceS));
+}
+
 // Each job is the same, but for its folder and its owner: so are their losses.
 TEST_F(ServiceOnHosts, ServesThreePeopleWhileHostsComeAndGo) {
   constexpr int kJobs = 20;
