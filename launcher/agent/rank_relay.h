@@ -6,9 +6,12 @@
 // As long as there is no stream to the coordinator, ranks are sent away and come again.
 // Thread-safe.
 #pragma once
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
