@@ -34,7 +34,7 @@ class Attacks : public UsersBed {
   void SetUp() override {
     UsersBed::SetUp();
     secret_ = folder() + "/secret";
-    WriteAs(kService, secret_, "stays", 0600);
+    WriteAs(kServiceUid, secret_, "stays", 0600);
   }
 
   std::string secret_;  // a file of the service's user alone
@@ -78,7 +78,7 @@ TEST_F(Attacks, ALinkInPlaceOfTheCheckpointsLeadsNobodyElsewhere) {
   StartHost(2);
   const std::string run = folder() + "/swapped", saved = run + "/checkpoint";
   const std::string victims = folder() + "/victims", events = run + "/events.jsonl";
-  MakeFolderAs(kService, victims, 0755);
+  MakeFolderAs(kServiceUid, victims, 0755);
   MakeFolderAs(kSubmitter, run, 0777);
   std::string job;
   ASSERT_EQ(SubmitAs(kSubmitter, Job("swapped", 2, 4000), &job), absl::OkStatus());
@@ -102,7 +102,7 @@ TEST_F(Attacks, ALinkInPlaceOfTheCheckpointsLeadsNobodyElsewhere) {
 }
 
 TEST_F(Attacks, AJobWritesIntoNoFolderOfAnotherUser) {
-  MakeFolderAs(kService, folder() + "/operators", 0755);
+  MakeFolderAs(kServiceUid, folder() + "/operators", 0755);
   MakeFolderAs(kStranger, folder() + "/strangers", 0777);
   MakeFolderAs(kSubmitter, folder() + "/closed", 0755);
   const auto said = [&](const v1::SubmitRequest& request) {
@@ -132,7 +132,7 @@ TEST_F(Attacks, ASubmitterReadsTheRunThatWeftdMakesAndOthersDoNot) {
   WaitForPhase("job-1", "COMPLETED");
   struct stat made = {};
   ASSERT_EQ(stat(run.c_str(), &made), 0);
-  EXPECT_EQ(made.st_uid, kService);
+  EXPECT_EQ(made.st_uid, kServiceUid);
   EXPECT_EQ(made.st_mode & 022, 0u);
   EXPECT_EQ(UsersOf(run).readers, std::set<uid_t>{kSubmitter});
   EXPECT_THAT(Run(As(kSubmitter, {"/bin/cat", run + "/resolved.yaml"})),
@@ -185,7 +185,7 @@ TEST_F(Attacks, AViewersReadersOfLogsShutOutNobody) {
 // Names in /dev/shm are anybody's.
 TEST_F(Attacks, ASquattedNameInSharedMemoryIsSteppedAround) {
   const std::string host = std::filesystem::path(folder()).filename();
-  const std::string standing = "/dev/shm/weft-standing-" + std::to_string(kService) + "@" + host;
+  const std::string standing = "/dev/shm/weft-standing-" + std::to_string(kServiceUid) + "@" + host;
   MakeFolderAs(kStranger, standing, 0755);
   StartHost(2);
   EXPECT_TRUE(std::filesystem::exists(standing + "+1"));
@@ -197,11 +197,11 @@ TEST_F(Attacks, ASquattedNameInSharedMemoryIsSteppedAround) {
 
 TEST_F(Attacks, AnothersRunIsNotSaidToBeOverOrDamaged) {
   const std::string run = folder() + "/private";
-  MakeFolderAs(kService, run, 0755);
+  MakeFolderAs(kServiceUid, run, 0755);
   const absl::StatusOr<RunLock> lock = RunLock::Take(run);
   ASSERT_TRUE(lock.ok()) << lock.status();
   ASSERT_EQ(chmod((run + "/lock").c_str(), 0600), 0);
-  WriteAs(kService, run + "/resolved.yaml", "job: {}\n", 0600);
+  WriteAs(kServiceUid, run + "/resolved.yaml", "job: {}\n", 0600);
   for (const char* verb : {"stop", "status", "attach", "watch", "logs"}) {
     EXPECT_THAT(Weft(kStranger, {verb, run}),
                 AllOf(HasSubstr("cannot be read by user 12348: Permission denied"),

@@ -33,7 +33,7 @@ void UsersBed::SetUp() {
 }
 
 void UsersBed::PrepareFolder() {
-  ASSERT_EQ(chown(folder().c_str(), kService, kService), 0);
+  ASSERT_EQ(chown(folder().c_str(), kServiceUid, kServiceUid), 0);
   ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
   std::filesystem::create_directory(programs());
   const std::string there = programs();
@@ -51,8 +51,8 @@ void UsersBed::TearDown() {
 }
 
 std::vector<std::string> UsersBed::WeftdWords() const {
-  return As(kService, {WeftdPath(), "--socket=" + socket(), "--state=" + state(),
-                       "--user=root=operator", "--user=12345=submitter", "--user=12347=viewer"});
+  return As(kServiceUid, {WeftdPath(), "--socket=" + socket(), "--state=" + state(),
+                          "--user=root=operator", "--user=12345=submitter", "--user=12347=viewer"});
 }
 
 std::vector<std::string> UsersBed::HostWords(int slots) const {

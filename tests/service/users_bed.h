@@ -14,7 +14,7 @@
 
 namespace weft {
 
-inline constexpr uid_t kService = 12346;  // weftd's and the standing agent's
+inline constexpr uid_t kServiceUid = 12346;  // weftd's and the standing agent's
 inline constexpr uid_t kSubmitter = 12345;
 inline constexpr uid_t kViewer = 12347;
 inline constexpr uid_t kStranger = 12348;  // whom the service does not know
@@ -31,7 +31,7 @@ class UsersBed : public ServiceBed {
   void TearDown() override;
   std::vector<std::string> WeftdWords() const override;
   std::vector<std::string> HostWords(int slots) const override;
-  virtual uid_t AgentsUser() const { return kService; }
+  virtual uid_t AgentsUser() const { return kServiceUid; }
 
   std::string programs() const { return folder() + "/programs"; }
   std::string state() const { return folder() + "/state"; }

@@ -82,7 +82,7 @@ TEST_F(ThreeUsers, TrainAJobInAFolderThatWeftdMakesForThem) {
   EXPECT_FALSE(Logs(logs).empty());
   const std::string manifest = run + "/checkpoint/step-200/manifest.json";
   EXPECT_EQ(OwnerOf(manifest), kAgents);
-  EXPECT_EQ(OwnerOf(run), kService);
+  EXPECT_EQ(OwnerOf(run), kServiceUid);
   const std::string rank_log = run + "/logs/generation-1/rank-0.log";
   for (const std::string& each : {manifest, rank_log, run + "/metrics.jsonl", run + "/events.jsonl",
                                   run + "/resolved.yaml"}) {
@@ -93,17 +93,17 @@ TEST_F(ThreeUsers, TrainAJobInAFolderThatWeftdMakesForThem) {
     EXPECT_THAT(Read(other, state() + "/fleet.db"), HasSubstr("ermission denied")) << other;
   }
   EXPECT_THAT(Run(As(kSubmitter, {"/usr/bin/touch", run + "/new"})), HasSubstr("ermission denied"));
-  EXPECT_EQ(Run(As(kService, {"/bin/rm", "-r", run})), "");
+  EXPECT_EQ(Run(As(kServiceUid, {"/bin/rm", "-r", run})), "");
   EXPECT_FALSE(std::filesystem::exists(run));
 }
 
 TEST_F(ThreeUsers, AnAgentsUserIsNotLetIntoWhatIsWeftdsOwn) {
   StartHost(2);
-  MakeFolderAs(kService, folder() + "/keys", 0700);
-  WriteAs(kService, folder() + "/keys/key", "secret", 0600);
+  MakeFolderAs(kServiceUid, folder() + "/keys", 0700);
+  WriteAs(kServiceUid, folder() + "/keys/key", "secret", 0600);
   // Whoever submits as weftd's user may name all that is that user's; the agents' may not have it.
   std::string job;
-  ASSERT_EQ(SubmitAs(kService, Job("keys", 2, 1), &job), absl::OkStatus());
+  ASSERT_EQ(SubmitAs(kServiceUid, Job("keys", 2, 1), &job), absl::OkStatus());
   EXPECT_THAT(WaitForPhase(job, "FAILED").reason(),
               AllOf(HasSubstr("/keys: is there, and was not made for user 12349"),
                     HasSubstr("setfacl -R -m u:12349:rwX")));
