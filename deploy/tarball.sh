@@ -17,7 +17,7 @@ fi
 build=${1:-build/release}
 output=${2:-build}
 programs=(weft weftd weft-worker weft-shim)
-backends=(libweft_cpu.so libweft_bind.so libweft_srun.so ${cuda:+libweft_cuda.so})
+backends=(libweft_cpu.so libweft_bind.so ${cuda:+libweft_cuda.so})
 # Where Debian's Open MPI has its plugins, below its prefix.
 mpi=lib/x86_64-linux-gnu/openmpi/lib/openmpi3
 

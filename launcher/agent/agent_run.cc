@@ -33,11 +33,11 @@
 #include "launcher/agent/rank_group.h"
 #include "launcher/agent/rank_stacks.h"
 #include "launcher/agent/rank_watch.h"
+#include "launcher/agent/report_message.h"
 #include "launcher/agent/shim_door.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
-#include "launcher/machine/log_tail.h"
 #include "launcher/machine/machine.h"
 #include "launcher/machine/start.h"
 #include "plan/errors.h"
@@ -57,38 +57,6 @@ constexpr int kKillEveryMs = 10;
 constexpr int kLeaseLookMs = 5;
 constexpr int kLookEveryMs = 1000;  // nothing waits for it
 constexpr int64_t kLastWordsMs = 500;
-constexpr int kLastLines = 5;
-constexpr size_t kLastLineBytes = 2000;
-
-proto::AgentReport MessageOf(const HostReport& report) {
-  proto::AgentReport message;
-  message.set_sequence(report.sequence);
-  if (const auto* rank = std::get_if<RankEnd>(&report.what)) {
-    message.mutable_rank_ended()->set_generation(rank->generation);
-    proto::Cause& cause = *message.mutable_rank_ended()->mutable_cause();
-    cause.set_rank(rank->rank);
-    cause.set_signal(rank->signal);
-    cause.set_exit_code(rank->exit_code);
-    cause.set_message(rank->message);
-    cause.set_in_doubt(rank->in_doubt);
-    cause.set_is_elsewhere(rank->is_elsewhere);
-    cause.set_seen_ms_ago(rank->seen_ms_ago);
-    cause.set_lost_lease(rank->lost_lease);
-    cause.set_last_stderr(LastLines(rank->last_lines, kLastLines, kLastLineBytes));
-  } else if (const auto* group = std::get_if<GroupEnd>(&report.what)) {
-    message.mutable_group_ended()->set_generation(group->generation);
-    message.mutable_group_ended()->set_clean(group->clean);
-    message.mutable_group_ended()->mutable_cause()->set_rank(-1);
-    message.mutable_group_ended()->mutable_cause()->set_message(group->message);
-  } else if (const auto* wish = std::get_if<DaemonWish>(&report.what)) {
-    message.mutable_daemon_wanted()->set_generation(wish->generation);
-    message.mutable_daemon_wanted()->set_host(wish->host);
-    for (const std::string& arg : wish->args) message.mutable_daemon_wanted()->add_args(arg);
-  } else {
-    message.mutable_save_requested()->set_leaves(std::get<SaveRequest>(report.what).leaves);
-  }
-  return message;
-}
 
 class AgentShell {
  public:

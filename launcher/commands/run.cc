@@ -302,6 +302,15 @@ std::function<void(const std::string&, const absl::Status&)> TellerOf(HostBook* 
   return [book](const std::string& host, const absl::Status& state) { book->Take(host, state); };
 }
 
+Progress::Options ProgressOf(const PreparedJob& prepared) {
+  const JobSpec& job = prepared.file.job;
+  return {.columns = TerminalColumns,
+          .log_freq = job.log_freq,
+          .steps = job.training.steps,
+          .planned_bytes = prepared.plan.peak_bytes() + job.cluster.device.library_bytes,
+          .write = [](const std::string& text) { std::cout << text << std::flush; }};
+}
+
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
           RunsEnd* end) {
   const JobSpec& job = prepared.file.job;
@@ -316,12 +325,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
     const bool again = stop.load() != StopWish::kNone;
     stop = signal == SIGINT && again ? StopWish::kNow : std::max(stop.load(), StopWish::kSave);
   });
-  const auto write = [](const std::string& text) { std::cout << text << std::flush; };
-  Progress progress({.columns = TerminalColumns,
-                     .log_freq = job.log_freq,
-                     .steps = job.training.steps,
-                     .planned_bytes = prepared.plan.peak_bytes() + job.cluster.device.library_bytes,
-                     .write = write});
+  Progress progress(ProgressOf(prepared));
   std::optional<EndTimer> timer;
   if (arguments.allocation) {
     timer.emplace(arguments.allocation->name(), NoticeOf(job, prepared.plan), [&stop] {

@@ -1,10 +1,7 @@
 #include "launcher/commands/run_in_slurm.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -48,14 +45,10 @@ std::vector<ListedHost> HostsOf(const SlurmAllocation& allocation) {
 }
 
 AgentStarter StarterOf(const SlurmAllocation& allocation, const std::string& container) {
-  const std::string library = Beside("libweft_srun.so");
-  const char* const preloaded = std::getenv("LD_PRELOAD");
   return SrunStarter({.job_id = allocation.job_id,
                       .cpus = allocation.cpus,
                       .hosts = allocation.hosts,
-                      .container = container,
-                      .library = access(library.c_str(), R_OK) == 0 ? library : "",
-                      .preloaded = preloaded == nullptr ? "" : preloaded});
+                      .container = container});
 }
 
 EndTimer::EndTimer(std::string job_id, double notice_s, std::function<void()> notice)

@@ -2,7 +2,6 @@
 // its standard input on to it, and stays until it ends. ssh is one, Slurm's srun another.
 #pragma once
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -13,8 +12,7 @@
 namespace weft {
 
 struct AgentStarter {
-  std::string name;                             // of the program, for messages
-  std::map<std::string, std::string> env = {};  // of the program alone
+  std::string name;  // of the program, for messages
   // The command line that runs `command` on the host.
   std::function<std::vector<std::string>(const ListedHost& host,
                                          const std::vector<std::string>& command)>

@@ -73,7 +73,7 @@ absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options
   const int64_t log_begin = SizeOf(options.log);
   ASSIGN_OR_RETURN(ChildProcess starter,
                    ChildProcess::Start({.argv = options.starter.argv(options.host, command),
-                                        .env = options.starter.env,
+                                        .env = {},
                                         .output = options.log,
                                         .stdin_fd = read_end.get()}));
   return RemoteAgent(options, std::move(starter), std::move(lifeline), log_begin);

@@ -28,7 +28,7 @@ constexpr SrunComplaint kSrunComplaints[] = {
      "the allocation is over"},
     {"Expired or invalid job", absl::StatusCode::kFailedPrecondition, "the allocation is over"},
     {"Job has expired", absl::StatusCode::kFailedPrecondition, "the allocation is over"},
-    // Of a node that Slurm has taken out of the allocation (--no-kill), too.
+    // Slurm says so of a node that it has taken out of the allocation (--no-kill), too.
     {"Requested node configuration is not available", absl::StatusCode::kNotFound,
      "Slurm gives the step less than it asks for; look at cluster.sbatch_options"},
     {"not in this job", absl::StatusCode::kNotFound, "it is no node of the allocation"},
@@ -48,26 +48,7 @@ std::string CpusOf(const SrunWords& words, const std::string& host) {
   return at < words.cpus.size() ? absl::StrCat(words.cpus[at]) : "1";
 }
 
-// srun takes a list apart at commas: then it is not preloaded into srun either.
-bool IsPreloaded(const SrunWords& words) {
-  return !words.library.empty() &&
-         (words.library + words.preloaded).find_first_of(" ,") == std::string::npos;
-}
-
-// What is preloaded into srun is not for what it starts.
-std::string ExportOption(const SrunWords& words) {
-  return IsPreloaded(words) ? absl::StrCat("--export=ALL,LD_PRELOAD=", words.preloaded)
-                            : "--export=ALL";
-}
-
 }  // namespace
-
-std::map<std::string, std::string> SrunEnvironment(const SrunWords& words) {
-  if (!IsPreloaded(words)) return {};
-  return {{"LD_PRELOAD", words.preloaded.empty()
-                             ? words.library
-                             : absl::StrCat(words.library, ":", words.preloaded)}};
-}
 
 std::vector<std::string> SrunArgv(const SrunWords& words, const ListedHost& host,
                                   const std::vector<std::string>& command) {
@@ -84,7 +65,7 @@ std::vector<std::string> SrunArgv(const SrunWords& words, const ListedHost& host
                                    "--kill-on-bad-exit=0",
                                    "--mpi=none",
                                    "--cpu-bind=none",
-                                   ExportOption(words),
+                                   "--export=ALL",
                                    "--quiet",
                                    "--job-name=weft-agent"};
   const std::vector<std::string> container =
@@ -121,9 +102,7 @@ absl::Status SrunFailure(const std::string& host, const std::string& program, in
 }
 
 AgentStarter SrunStarter(SrunWords words) {
-  std::map<std::string, std::string> env = SrunEnvironment(words);
   return {.name = "srun",
-          .env = std::move(env),
           .argv =
               [words = std::move(words)](const ListedHost& host,
                                          const std::vector<std::string>& command) {

@@ -1,7 +1,6 @@
 // Agents come up inside a Slurm allocation by srun, a step for each host, so that one that is lost
 // is started again without the others. Its command line and its complaints, as pure functions.
 #pragma once
-#include <map>
 #include <string>
 #include <vector>
 
@@ -17,18 +16,12 @@ struct SrunWords {
   std::vector<int> cpus = {};  // of each host of `hosts` in the allocation
   std::vector<std::string> hosts = {};
   std::string container = {};  // cluster.container
-  // libweft_srun.so, which keeps srun from ending its step before Slurm does; empty: there is none.
-  std::string library = {};
-  std::string preloaded = {};  // LD_PRELOAD of this process, for what srun starts
 };
 
 // srun with all it takes to run `command` once on the host, beside whatever else runs in the
 // allocation, with all that the job has there.
 std::vector<std::string> SrunArgv(const SrunWords& words, const ListedHost& host,
                                   const std::vector<std::string>& command);
-
-// What srun itself finds in its environment beside this process's.
-std::map<std::string, std::string> SrunEnvironment(const SrunWords& words);
 
 // Why srun, or the agent, ended with `exit_code` after saying `words`.
 absl::Status SrunFailure(const std::string& host, const std::string& program, int exit_code,

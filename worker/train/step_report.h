@@ -24,7 +24,7 @@ struct StepReport {
   bool saving = false;        // all ranks agreed to save after this step, and to go on
   bool skipped = false;       // loss or norm is not finite: no weight and no state has changed
   int64_t skipped_steps = 0;  // of the run so far
-  // Of rank 0, once it has written its line: why lines of metrics.jsonl wait in memory.
+  // Rank 0 says here, once it has written its line, why lines of metrics.jsonl wait in memory.
   std::string not_written = {};
   double loss_scale = 0;  // that the step was computed with; 0: fp32 and bf16, which have none
 };

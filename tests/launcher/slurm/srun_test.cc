@@ -9,7 +9,6 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 std::string Line(const SrunWords& words, const std::string& host) {
   return absl::StrJoin(SrunArgv(words, {.name = host}, {"/opt/weft", "agent"}), " ");
@@ -28,20 +27,6 @@ TEST(Srun, PutsAContainerBeforeTheAgent) {
               HasSubstr("--job-name=weft-agent apptainer exec a.sif /opt/weft agent"));
   EXPECT_THAT(Line({.job_id = "7", .container = "--container-image=a"}, "h1"),
               HasSubstr("--job-name=weft-agent --container-image=a /opt/weft agent"));
-}
-
-// srun itself is kept from ending its step; what it starts is not.
-TEST(Srun, IsPreloadedAlone) {
-  SrunWords words{.job_id = "7", .library = "/opt/weft/libweft_srun.so"};
-  EXPECT_THAT(Line(words, "h1"), HasSubstr(" --export=ALL,LD_PRELOAD= "));
-  EXPECT_EQ(SrunEnvironment(words).at("LD_PRELOAD"), "/opt/weft/libweft_srun.so");
-  words.preloaded = "/a.so:/b.so";
-  EXPECT_THAT(Line(words, "h1"), HasSubstr(" --export=ALL,LD_PRELOAD=/a.so:/b.so "));
-  EXPECT_EQ(SrunEnvironment(words).at("LD_PRELOAD"), "/opt/weft/libweft_srun.so:/a.so:/b.so");
-  words.preloaded = "/a,b.so";  // srun would take it apart
-  EXPECT_THAT(Line(words, "h1"), HasSubstr(" --export=ALL "));
-  EXPECT_THAT(SrunEnvironment(words), IsEmpty());
-  EXPECT_THAT(SrunEnvironment({.job_id = "7"}), IsEmpty());
 }
 
 TEST(Srun, IsUnderstood) {
