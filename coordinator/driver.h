@@ -268,6 +268,7 @@ class Driver final {
   void OnAgentReport(int64_t id, const proto::AgentReport& report);
   void OnHeard(int64_t id, const std::vector<int64_t>& streams);
   void OnHello(int64_t id, Agent& agent, const proto::Hello& hello);
+  void HearRanksOf(const std::string& machine);
   void OnDaemonWanted(const Agent& agent, const proto::DaemonWanted& wanted);
   void TellDaemon(const std::string& machine);
   void OnCheckOpened(const Agent& agent, const proto::CheckOpened& opened);

@@ -373,6 +373,14 @@ void Driver::TurnAway(const std::string& machine, const absl::Status& why) {
   RefuseAgent(id, why);
 }
 
+// Back from weftd's absence: its ranks dial behind it, and were not silent while nobody listened.
+void Driver::HearRanksOf(const std::string& machine) {
+  for (const HostShare& share : job_.generation.shares) {
+    if (share.machine != machine) continue;
+    for (const int rank : share.ranks) clocks_.heard_ms[rank] = Now();
+  }
+}
+
 void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   if (!agent.host.empty()) {
     return TurnAway(agent.machine,
@@ -425,6 +433,7 @@ void Driver::OnHello(int64_t id, Agent& agent, const proto::Hello& hello) {
   }
   if (broken_) return;
   leases_.Admit(id, agent.machine);
+  if (leases_.HasPromise(agent.machine)) HearRanksOf(agent.machine);
   proto::AgentOrder order;
   order.mutable_welcome();
   outgoing_.ToAgent(agent.port, order);

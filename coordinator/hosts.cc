@@ -204,6 +204,10 @@ bool Record(const HostsAwaited& fact, Job& job) {
     return false;
   }
   generation.waited = true;
+  if (!job.was_launched && LacksHosts(job)) {
+    CloseForLackOfHosts(job);
+    return true;
+  }
   if (SettleFitness(job)) return true;
   const int here = HostsInHand(job);
   if (here < LeastHosts(job.spec)) {

@@ -96,6 +96,7 @@ bool Record(const Planned& fact, Job& job) {
   job.planned_bytes = fact.planned_bytes;
   job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
+  if (is_first && LacksHosts(job)) CloseForLackOfHosts(job);  // one left meanwhile
   return true;
 }
 

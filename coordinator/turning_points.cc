@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -93,13 +95,28 @@ std::string NotSavedText(const Job& job) {
   return absl::StrCat("; step ", save.step, " could not be saved (", save.reason, ")");
 }
 
-// Before the first generation hosts are on their way still.
+// A host of the generation that does not leave counts although its agent is away: it is waited for.
+// So are hosts that are on their way to a generation that has not begun.
 bool LacksHosts(const Job& job) {
   if (job.leaving.empty() || job.stop != StopLevel::kNone) return false;
-  auto left = static_cast<int>(job.offers.size());
-  const auto leaving = static_cast<int>(job.leaving.size());
-  if (!job.was_launched) left = std::max(left, job.expected_hosts - leaving);
+  const Generation& generation = job.generation;
+  std::set<std::string> machines;
+  for (const auto& [machine, offer] : job.offers) machines.insert(machine);
+  for (const HostShare& share : generation.shares) {
+    if (job.leaving.count(share.machine) == 0) machines.insert(share.machine);
+  }
+  auto left = static_cast<int>(machines.size());
+  if (generation.phase == GenerationPhase::kOpen && !generation.waited) {
+    const int expected = job.expected_hosts > 0 ? job.expected_hosts : job.spec.cluster.nodes;
+    left = std::max(left, expected - static_cast<int>(job.leaving.size()));
+  }
   return left < LeastHosts(job.spec);
+}
+
+// Hosts that have left earlier are not what ends this generation.
+bool IsLeft(const Job& job) {
+  return std::any_of(job.generation.shares.begin(), job.generation.shares.end(),
+                     [&](const HostShare& share) { return job.leaving.count(share.machine) > 0; });
 }
 
 void CloseForLackOfHosts(Job& job) {
@@ -134,7 +151,7 @@ void Close(Job& job) {
   if (IsOver(job.phase) || job.phase == Phase::kSubmitted) return;
   if (job.stop == StopLevel::kNow) {
     Cancel(job);
-  } else if (job.stop == StopLevel::kSave || LacksHosts(job)) {
+  } else if (job.stop == StopLevel::kSave || (IsLeft(job) && LacksHosts(job))) {
     Suspend(job);
   } else {
     OpenNextGeneration(job);

@@ -143,12 +143,14 @@ void End(int64_t number, const std::string& end, const std::string& reason, int6
 }
 
 // Only a person's stop ends a job that is saved: one that was to be paused waits for its resume,
-// any other one keeps its place in the queue. So does one that has lost its hosts.
+// any other one keeps its place in the queue. So does one that has lost its hosts. JobMoves comes
+// before: where a journal of an older version has none, that version took the job for over.
 bool Record(const JobEnded& fact, Fleet& fleet) {
   FleetJob* const job = Find(fleet, fact.job, FleetPhase::kPlaced);
   if (job == nullptr) return false;
   const AfterSave after = std::exchange(job->after_save, AfterSave::kIsOver);
-  const bool is_saved = fact.end == "SUSPENDED";
+  const bool is_to_go_on = after != AfterSave::kIsOver || job->moves || job->resized;
+  const bool is_saved = fact.end == "SUSPENDED" && is_to_go_on;
   const bool is_cut = job->moves && fact.end == "CANCELLED";
   const bool goes_on = job->stop == FleetStop::kNone && (is_saved || is_cut);
   if (!goes_on) {

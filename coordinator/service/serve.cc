@@ -109,6 +109,10 @@ class End {
     }
     changed_.notify_all();
   }
+  bool WasAsked(int times) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return asked_ >= times;
+  }
   // Whoever waits need not wait any more.
   void Done() {
     {
@@ -143,27 +147,37 @@ constexpr int64_t kOwnWatch = -1;  // of a job's events; callers' streams count 
 // Whoever has started this process asks how the job has ended, and tells it to end then.
 constexpr std::chrono::seconds kAnswersFor{5};
 
-bool HasJobToSave(Driver& driver) {
-  std::promise<bool> has_one;
-  driver.GetJob({}, [&has_one](const absl::StatusOr<proto::JobStatus>& job) {
-    has_one.set_value(job.ok() && !IsLastPhase(job->phase()));
-  });
-  return has_one.get_future().get();
+// A journal that cannot be written takes no wish, but there may be room soon.
+constexpr std::chrono::milliseconds kAskAgainAfter{200};
+constexpr std::chrono::milliseconds kLookForTermEvery{20};
+
+// Says what became of the wish; OK, too, where this process was told a second time meanwhile.
+absl::Status AskToSave(Driver& driver, End& end) {
+  const auto told = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> answer = told->get_future();
+  driver.StopJob({}, [told](const absl::Status& asked) { told->set_value(asked); });
+  while (answer.wait_for(kLookForTermEvery) != std::future_status::ready) {
+    if (end.WasAsked(/*times=*/2)) return absl::OkStatus();
+  }
+  return answer.get();
 }
 
 // The job saves and stops, and this process outlives that: its ranks need it for their last commit.
 absl::Status SaveAndEnd(Driver& driver, End& end) {
-  if (!HasJobToSave(driver)) return absl::OkStatus();
-  LogInfo("was told to end: the job saves and stops first; told again, it ends at once");
-  driver.StopJob({}, [&driver, &end](const absl::Status& asked) {
-    if (!asked.ok()) {
-      LogInfo(absl::StrCat("nothing is to be saved: ", asked.message()));
-      return end.Done();
-    }
-    driver.Watch(kOwnWatch, {},
-                 {.send = [](const std::vector<proto::JobEvent>&) {},
-                  .close = [&end](const absl::Status&) { end.Done(); }});
-  });
+  LogInfo("was told to end: a job saves and stops first; told again, it ends at once");
+  absl::Status asked = AskToSave(driver, end);
+  while (absl::IsUnavailable(asked) || absl::IsResourceExhausted(asked)) {
+    RETURN_IF_ERROR(end.AwaitAsked(/*times=*/2, kAskAgainAfter));
+    if (end.WasAsked(/*times=*/2)) return absl::OkStatus();
+    asked = AskToSave(driver, end);
+  }
+  if (!asked.ok()) {
+    LogInfo(absl::StrCat("nothing is to be saved: ", asked.message()));
+    return absl::OkStatus();
+  }
+  driver.Watch(kOwnWatch, {},
+               {.send = [](const std::vector<proto::JobEvent>&) {},
+                .close = [&end](const absl::Status&) { end.Done(); }});
   RETURN_IF_ERROR(end.Await(/*times=*/2));
   return end.AwaitAsked(/*times=*/2, kAnswersFor);
 }

@@ -334,7 +334,8 @@ void AgentShell::TakeLease() {
 void AgentShell::LeaveIfDone() {
   const bool is_asked = agent_.save_requested && agent_.phase == GroupPhase::kNone && !group_;
   if (!is_asked || agent_.leaving) return;
-  if (options_.allocation != 0 && link_->AllIsAcknowledged()) {
+  const bool all_is_told = agent_.reports.empty() && link_->AllIsAcknowledged();
+  if (options_.allocation != 0 && all_is_told) {
     LogInfo("leaving: nothing runs on this host any more");
     Happened(LeaveAsked{});
   } else if (!HasLease()) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -123,35 +124,44 @@ std::vector<std::string> DaemonArgv(const ForegroundOptions& options, const Netw
 }
 
 // SilenceWatch says when a weftd that is there has not answered for too long: it is stopped, or
-// hangs on a disk. Answers of any kind count.
+// hangs on a disk. Answers of any kind count. A machine that slept was nobody's silence: the clock
+// stands still meanwhile, and several questions in a row go unanswered before anything is said.
 class SilenceWatch {
  public:
-  explicit SilenceWatch(int64_t patience_ms) : patience_ms_(patience_ms) {}
+  explicit SilenceWatch(int64_t patience_ms) : patience_(patience_ms) {}
 
   // Another weftd is there.
   void Begin() {
-    heard_at_ = absl::Now();
-    ask_at_ = heard_at_ + absl::Milliseconds(kAskForLifeMs);
+    unanswered_ = 0;
+    heard_at_ = Clock::now();
+    ask_at_ = heard_at_ + std::chrono::milliseconds(kAskForLifeMs);
   }
   // How long it has been silent, if that is too long, in words for people; once. Empty: it is not.
   std::string Look(ControlClient& client, const std::string& job_id) {
-    if (absl::Now() < ask_at_) return "";
+    if (Clock::now() < ask_at_) return "";
     const absl::Status answer = client.Get(job_id, kAnswerMs).status();
-    ask_at_ = absl::Now() + absl::Milliseconds(kAskForLifeMs);
-    if (!absl::IsDeadlineExceeded(answer)) Begin();
-    const int64_t silent_ms = absl::ToInt64Milliseconds(absl::Now() - heard_at_);
-    if (silent_ms < patience_ms_) return "";
+    ask_at_ = Clock::now() + std::chrono::milliseconds(kAskForLifeMs);
+    if (!absl::IsDeadlineExceeded(answer)) {
+      Begin();
+      return "";
+    }
+    const auto silent = Clock::now() - heard_at_;
+    if (++unanswered_ < kLeastUnanswered || silent < patience_) return "";
     Begin();
     return absl::StrFormat(
-        "the coordinator (weftd) has not answered for %.1f s, which is %d leases: "
+        "the coordinator (weftd) has not answered for %.1f s, which is %d leases or more: "
         "it is stopped, or hangs on the disk; it is killed",
-        static_cast<double>(silent_ms) / 1000, kSilentLeases);
+        std::chrono::duration<double>(silent).count(), kSilentLeases);
   }
 
  private:
-  const int64_t patience_ms_;
-  absl::Time heard_at_ = absl::Now();
-  absl::Time ask_at_ = absl::InfiniteFuture();
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kLeastUnanswered = 4;
+
+  const std::chrono::milliseconds patience_;
+  int unanswered_ = 0;
+  Clock::time_point heard_at_ = Clock::now();
+  Clock::time_point ask_at_ = Clock::time_point::max();
 };
 
 // Follows the job from *revision on, until it is over. A weftd that comes after one with a full

@@ -47,8 +47,9 @@ class Life {
         if (Pick(0, 2) == 0) allows.push_back(Pick(0, 1) == 0 ? "*" : User(Pick(1, 3)));
         // A machine keeps its slots: an agent does not change them under a job that has them.
         const std::string machine = Machine();
-        const bool leaves = Pick(0, 4) == 0;
-        return HostJoined{machine, "h", User(uid), uid, allows, 1 + machine[1] % 4, false, leaves};
+        HostJoined joined{machine, "h", User(uid), uid, allows, 1 + machine[1] % 4};
+        joined.leaves = Pick(0, 4) == 0;
+        return joined;
       }
       case 2:
         return HostGone{Machine(), now_ms_};

@@ -291,11 +291,20 @@ TEST(Fleet, AJobThatNobodyHasStoppedIsQueuedAgainWhereItWas) {
   fleet.Say(Host("m1", 2));
   const int64_t job = fleet.Submit(Nodes(1, 1, 2));
   const int64_t other = fleet.Place().Submit(Nodes(1, 1, 2));
-  fleet.Say(JobEnded{job, "SUSPENDED", "host m1 leaves", kNow});
+  fleet.Say(JobMoves{job}).Say(JobEnded{job, "SUSPENDED", "host m1 leaves", kNow});
   EXPECT_EQ(fleet.phase(job), FleetPhase::kQueued);
   fleet.Place();
   EXPECT_EQ(fleet.Holds(job), "m1:0,1") << "before those that came later";
   EXPECT_EQ(fleet.phase(other), FleetPhase::kQueued);
+}
+
+// weftd 84931f28 ended such jobs when an agent got TERM; an upgrade reads that again.
+TEST(Fleet, AJobThatAnOlderVersionHasEndedStaysOver) {
+  Told fleet;
+  fleet.Say(Host("m1", 2));
+  const int64_t job = fleet.Submit(Nodes(1, 1, 2));
+  fleet.Place().Say(JobEnded{job, "SUSPENDED", "stopped on request", kNow});
+  EXPECT_EQ(fleet.phase(job), FleetPhase::kOver);
 }
 
 TEST(Fleet, AHostThatLeavesGetsNothingAndGivesItsJobsToOthers) {
@@ -308,7 +317,7 @@ TEST(Fleet, AHostThatLeavesGetsNothingAndGivesItsJobsToOthers) {
   leaves.leaves = true;
   fleet.Say(leaves);
   EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 2"));
-  fleet.Say(JobEnded{fixed, "SUSPENDED", "", kNow}).Place();
+  fleet.Say(JobMoves{fixed}).Say(JobEnded{fixed, "SUSPENDED", "", kNow}).Place();
   EXPECT_EQ(fleet.phase(fixed), FleetPhase::kQueued) << "it waits for another host";
   leaves = Host("m2", 2);
   leaves.leaves = true;
@@ -326,7 +335,8 @@ TEST(Fleet, ADrainThatMovesAsksJobsAway) {
   EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty()) << "what runs there goes on";
   fleet.Say(HostDrained{"m1", "disk", /*moves=*/true});
   EXPECT_THAT(Ends(fleet.fleet()), testing::ElementsAre("save 1"));
-  EXPECT_EQ(fleet.Say(JobEnded{job, "SUSPENDED", "", kNow}).Place().Holds(job), "m2:0,1");
+  fleet.Say(JobMoves{job}).Say(JobEnded{job, "SUSPENDED", "", kNow});
+  EXPECT_EQ(fleet.Place().Holds(job), "m2:0,1");
   EXPECT_THAT(Ends(fleet.fleet()), testing::IsEmpty());
 }
 

@@ -108,6 +108,26 @@ TEST(Job, IsSuspendedOnceTooFewHostsAreLeft) {
   EXPECT_TRUE(IsLeftByItsHosts(job)) << "no person has asked for it";
 }
 
+// m3 has left in good order; m2, which is lost later, may come back.
+TEST(Job, WaitsForALostHostThoughAnotherHasLeftBefore) {
+  Job job = After(Job(), {"submit3 r1", "plan3", "offer m1", "offer m2", "offer m3", "launch3 1",
+                          "register3 1/0", "leaves m3", "ended 1 clean on m1",
+                          "ended 1 clean on m2", "ended 1 clean on m3"});
+  ASSERT_EQ(job.generation.phase, GenerationPhase::kOpen);
+  job = After(std::move(job), {"plan2", "launch2 2", "register 2/0", "register 2/1", "ready 2/0",
+                               "ready 2/1", "silent 2 on m2", "ended 2 clean on m1"});
+  EXPECT_EQ(job.generation.phase, GenerationPhase::kOpen) << JobText(job);
+  EXPECT_NE(job.phase, Phase::kSuspended) << job.reason;
+  job = After(std::move(job), {"awaited 3"});
+  EXPECT_NE(job.phase, Phase::kSuspended) << job.reason;
+}
+
+TEST(Job, LeftByItsHostsBeforeItIsPlannedIsSuspended) {
+  const Job job = After(Job(), {"submit r1", "offer m1", "leaves m1", "plan"});
+  EXPECT_EQ(job.phase, Phase::kSuspended) << JobText(job) << job.reason;
+  EXPECT_TRUE(IsLeftByItsHosts(job));
+}
+
 TEST(Job, AskedToStopWhileAHostLeavesIsStopped) {
   Job job = After(TrainingOnTwo(), {"offer m3", "leaves m2", "stop", "stopped 1/0 7",
                                     "stopped 1/1 7", "ended 1 clean on m1", "ended 1 clean on m2"});
