@@ -96,7 +96,8 @@ bool Record(const Planned& fact, Job& job) {
   job.planned_bytes = fact.planned_bytes;
   job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
-  if (is_first && LacksHosts(job)) CloseForLackOfHosts(job);  // one left meanwhile
+  const bool has_begun = job.generation.phase != GenerationPhase::kOpen;  // of another submission
+  if (is_first && !has_begun && LacksHosts(job)) CloseForLackOfHosts(job);
   return true;
 }
 

@@ -139,10 +139,12 @@ void PrintFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step) {
 }
 
 // Says what a run that has ended well lacks all the same: lines of metrics that could never be
-// written, files that somebody has removed. Returns false if there is any.
-bool HasAllFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step,
+// written, files that somebody has removed. Returns false if there is any. `last_step` 0: none was
+// done.
+bool HasAllFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step, int64_t last_step,
                  int64_t lines_lost) {
-  std::vector<std::string> missing = {paths.metrics(), paths.logs()};
+  std::vector<std::string> missing = {paths.logs()};
+  if (last_step > 0) missing.push_back(paths.metrics());
   if (saved_step > 0) missing.push_back(absl::StrCat(CheckpointFolder(job), "/step-", saved_step));
   std::erase_if(missing, [](const std::string& path) { return std::filesystem::exists(path); });
   for (const std::string& path : missing) {
@@ -197,7 +199,8 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
       }
       PrintFiles(job, paths, outcome.saved_step);
       PrintHowToGoOn(arguments, file, job, outcome.saved_step);
-      return HasAllFiles(job, paths, outcome.saved_step, lines_lost) ? kExitOk : kExitFailed;
+      return HasAllFiles(job, paths, outcome.saved_step, state.step, lines_lost) ? kExitOk
+                                                                                 : kExitFailed;
     case RunEnd::kSuspended:
       if (outcome.saved_step > 0) {
         std::cout << "stopped at step " << outcome.saved_step
@@ -213,7 +216,8 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
       }
       PrintFiles(job, paths, outcome.saved_step);
       if (outcome.lost_its_hosts) return kExitTryAgain;
-      return HasAllFiles(job, paths, outcome.saved_step, lines_lost) ? kExitOk : kExitFailed;
+      return HasAllFiles(job, paths, outcome.saved_step, state.step, lines_lost) ? kExitOk
+                                                                                 : kExitFailed;
     case RunEnd::kCancelled:
       std::cerr << "weft: stopped at once; the last checkpoint is of step " << outcome.saved_step
                 << "; run again to resume from it\n";

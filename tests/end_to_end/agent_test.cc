@@ -100,7 +100,7 @@ TEST(Agent, SavesAndStopsWhenAllProcessesGetANotice) {
       EXPECT_TRUE(KillFound(each, notice));
     }
     const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.exit_code, notice == SIGTERM ? 75 : 0) << outcome.out << outcome.err;
     const int64_t last = run.LastStep();
     EXPECT_EQ(run.Checkpoints().count("step-" + std::to_string(last)), 1u) << last;
     EXPECT_EQ(run.Metrics().back().generation, 1) << "nobody was killed for it";
