@@ -1,4 +1,4 @@
-// What the agent of a host decides to report (host_agent.h), as the coordinator is told it
+// Reports of the agent of a host (host_agent.h), as the coordinator is told them
 // (proto/agent.proto). Pure.
 #pragma once
 #include "launcher/agent/host_agent.h"
