@@ -274,7 +274,7 @@ TEST(MessageJson, HasAllFieldsByNameAndNumbersAsNumbers) {
             "{\"revision\":1152921504606846976,\"job_id\":\"\",\"generation\":0,\"unix_ms\":0,"
             "\"step\":{\"step\":0,\"loss\":2.5,\"grad_norm\":0.0,\"lr\":0.0,\"tokens\":0,"
             "\"step_s\":0.0,\"peak_bytes\":0,\"stopping\":false,\"skipped\":false,"
-            "\"skipped_steps\":0,\"loss_scale\":0.0}}");
+            "\"skipped_steps\":0,\"loss_scale\":0.0,\"not_written\":\"\"}}");
   v1::Job job;
   (*job.mutable_layout())["tp"] = "2";
   (*job.mutable_layout())["dp"] = "4";
