@@ -65,9 +65,9 @@ bool Record(const Submitted& fact, Job& job) {
   next.saved.push_back({fact.after_step, fact.load_checkpoint});
   while (next.saved.size() > kKeptCheckpoints) next.saved.erase(next.saved.begin());
   next.run = fact.run;
+  // Hosts that have left before are asked anew; one that still leaves says so again.
   next.offers = std::move(job.offers);
   next.fenced = std::move(job.fenced);
-  next.leaving = std::move(job.leaving);
   next.generation = std::move(job.generation);
   if (next.generation.phase == GenerationPhase::kClosed) {  // the journal may be a new one
     next.generation.number = std::max(next.generation.number, fact.last_generation);

@@ -128,6 +128,17 @@ TEST(Job, LeftByItsHostsBeforeItIsPlannedIsSuspended) {
   EXPECT_TRUE(IsLeftByItsHosts(job));
 }
 
+// The journal remembers the hosts that a scheduler has taken; the next run has them again.
+TEST(Job, SubmittedAnewDoesNotMissHostsThatHaveLeftBefore) {
+  const Job left =
+      After(TrainingOnTwo(), {"leaves m1", "leaves m2", "stopped 1/0 7", "stopped 1/1 7",
+                              "ended 1 clean on m1", "ended 1 clean on m2"});
+  ASSERT_EQ(left.phase, Phase::kSuspended);
+  const Job anew = After(left, {"restart", "submit3 r2", "plan3"});
+  EXPECT_EQ(anew.phase, Phase::kPlanned) << anew.reason;
+  EXPECT_EQ(anew.generation.phase, GenerationPhase::kOpen);
+}
+
 TEST(Job, AskedToStopWhileAHostLeavesIsStopped) {
   Job job = After(TrainingOnTwo(), {"offer m3", "leaves m2", "stop", "stopped 1/0 7",
                                     "stopped 1/1 7", "ended 1 clean on m1", "ended 1 clean on m2"});
