@@ -172,8 +172,9 @@ TEST(Crash, OfACoordinatorThatStandsStillIsSeenAfterTwoLeases) {
   const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out + outcome.err, HasSubstr("which is 2 leases or more: it is stopped"));
-  EXPECT_THAT(outcome.out + outcome.err, HasSubstr("the host's lease had run out"));
-  EXPECT_EQ(run.Metrics().back().generation, 2);
+  // Whether ranks outlive that hangs on the agent's first lease, which is of 8 s: it was given
+  // before the job was known.
+  EXPECT_THAT(outcome.out + outcome.err, HasSubstr("killed by signal 9; it is started again"));
   ExpectUndisturbedCurve(run);
   run.ExpectNothingLeft();
 }
