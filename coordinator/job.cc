@@ -96,8 +96,9 @@ bool Record(const Planned& fact, Job& job) {
   job.planned_bytes = fact.planned_bytes;
   job.predicted_step_s = fact.predicted_step_s;
   if (job.generation.phase == GenerationPhase::kClosed) OpenNextGeneration(job);
-  const bool has_begun = job.generation.phase != GenerationPhase::kOpen;  // of another submission
-  if (is_first && !has_begun && LacksHosts(job)) CloseForLackOfHosts(job);
+  // A generation of an earlier submission may be stopping still.
+  const bool is_open = job.generation.phase == GenerationPhase::kOpen;
+  if (is_first && is_open && LacksHosts(job)) CloseForLackOfHosts(job);
   return true;
 }
 

@@ -37,7 +37,7 @@ class LeaseBook {
   void Assume(const std::string& machine, int64_t end_ms);
   // A coordinator that was here before has promised the machine this time, before it ended.
   void Promise(const std::string& machine, int64_t end_ms);
-  // It may live by that still.
+  // The agent may live by that still.
   bool HasPromise(const std::string& machine) const;
   // The stream was told of such a time, and is to say that it knows.
   void AwaitPromise(int64_t stream);

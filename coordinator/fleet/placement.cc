@@ -208,7 +208,7 @@ bool IsToEndNow(const FleetJob& job, int64_t now_ms) {
 }
 
 // Its Driver goes on with the hosts that are left, if they are enough; who is away may come back.
-// What it is to have by a resize it does not have yet.
+// Hosts that it is to have by a resize are not missed: it does not have them yet.
 bool HasLostItsHosts(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
   if (job.moves || job.shares.empty()) return false;
   int64_t left = 0;
@@ -245,7 +245,7 @@ bool IsUsable(const FleetHost& host, int64_t now_ms) {
          host.left_out_until_ms <= now_ms;
 }
 
-// As soon as one more of them is given up, too few are left.
+// Hosts that are gone are given up one after the other: the time at which too few are left.
 int64_t AwaitsGoneUntilMs(const Fleet& fleet, const FleetJob& job, int64_t now_ms) {
   if (job.phase != FleetPhase::kPlaced || job.moves) return 0;
   std::vector<int64_t> gone;

@@ -237,7 +237,7 @@ class AgentLink::Impl {
     TellRanks(told);
   }
 
-  // It answers with a heartbeat at once.
+  // The agent answers with a heartbeat at once.
   void TakeAbsence(const proto::AgentAbsence& absence) {
     std::optional<HeldLease::ForRanks> told;
     {

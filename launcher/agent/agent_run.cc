@@ -82,7 +82,7 @@ class AgentShell {
   void TakeLifeline();
   void TakeLease();
   void LeaveIfDone();
-  // Their share of it is over, and no other one has come.
+  // The ranks' share of the lease is over, and no other one has come.
   bool HaveRanksLostTheirLease() const { return BootTimeMs() >= link_->ranks_stop_ms(); }
   bool HasLease() const { return BootTimeMs() < link_->lease_end_ms(); }
   bool HasChildren() const;

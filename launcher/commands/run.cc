@@ -215,9 +215,11 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
         std::cout << "  but         " << outcome.reason.substr(more + 2) << "\n";
       }
       PrintFiles(job, paths, outcome.saved_step);
-      if (outcome.lost_its_hosts) return kExitTryAgain;
-      return HasAllFiles(job, paths, outcome.saved_step, state.step, lines_lost) ? kExitOk
-                                                                                 : kExitFailed;
+      if (!HasAllFiles(job, paths, outcome.saved_step, state.step, lines_lost) &&
+          !outcome.lost_its_hosts) {
+        return kExitFailed;
+      }
+      return outcome.lost_its_hosts ? kExitTryAgain : kExitOk;
     case RunEnd::kCancelled:
       std::cerr << "weft: stopped at once; the last checkpoint is of step " << outcome.saved_step
                 << "; run again to resume from it\n";
