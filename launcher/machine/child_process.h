@@ -31,7 +31,7 @@ struct ChildOptions {
   int stderr_fd = -1;
   int death_signal = 15;  // SIGTERM: what the kernel sends it when we die
   RankPlace place = {};   // where it runs, as far as the kernel lets it
-  // Whose it is, and who opens `output`; with little of our environment. REQUIRES: we are root.
+  // The user who runs it and opens `output`, with little of our environment. REQUIRES: we are root.
   std::optional<ProcessUser> user = {};
 };
 
