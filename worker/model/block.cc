@@ -1,11 +1,12 @@
 #include "worker/model/block.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "plan/block/block_buffers.h"
 #include "plan/errors.h"
-#include "plan/memory/memory.h"
 #include "plan/shards/batch_order.h"
 #include "worker/model/context.h"
 #include "worker/model/rotary.h"
@@ -146,8 +147,15 @@ BlockActivations Block::GetActivations(Share share, const std::string& prefix, A
   const int64_t query = attention_.heads * attention_.head_dim;
   const int64_t key = attention_.kv_heads * attention_.head_dim;
   const int64_t ffn = up_.weight.rows;
+  const SavedBuffers all = SavedBuffersOf(
+      FusedOpsOf(model_, 0, {.qkv = qkv_.has_value(), .gate_up = gate_up_.has_value()}),
+      recompute_);
+  const std::vector<BlockBuffer>& buffers = share == Share::kKept ? all.kept : all.made_again;
   const auto get_rows = [&](absl::string_view name, int64_t name_rows, int64_t cols) {
-    if (IsKept(name, recompute_) != (share == Share::kKept)) return View();
+    if (std::none_of(buffers.begin(), buffers.end(),
+                     [&](const BlockBuffer& buffer) { return buffer.name == name; })) {
+      return View();
+    }
     return arena.Get(absl::StrCat(prefix, "/", name), name_rows, cols);
   };
   const auto get = [&](absl::string_view name, int64_t cols) { return get_rows(name, rows, cols); };

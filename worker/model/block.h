@@ -10,8 +10,8 @@
 // Everything outside the cut (x, norms, residuals) is the same on each tp rank, bit for bit; or,
 // under sequence parallelism, each rank has R of its N rows (worker/model/token_cut.h).
 //
-// Where the stage recomputes, blocks keep a part of their activations only (IsKept in
-// plan/memory/memory). The rest lies in buffers that others use too, and the backward pass first
+// Where the stage recomputes, blocks keep a part of their activations only
+// (plan/block/block_buffers). The rest lies in buffers that others use too, and the backward pass first
 // makes it again: by the same operations in the same order, so that it does not change a bit of any
 // gradient. But for one rounding: a device that fuses may give the forward pass GELU of what is not
 // rounded yet, and selective recompute has only what is (`up`).
