@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-const Value& ValueOf(const BlockOps& block, int value) {
+const BlockValue& ValueOf(const BlockOps& block, int value) {
   return block.values[static_cast<size_t>(value)];
 }
 
@@ -75,7 +75,7 @@ class GradientPlaces {
   }
 
  private:
-  static bool IsWide(const Value& value) { return value.cols.count == 0; }
+  static bool IsWide(const BlockValue& value) { return value.cols.count == 0; }
   // What stands for `first` stands for `second` from now on.
   void Join(int first, int second) { stands_for_[static_cast<size_t>(Of(second))] = Of(first); }
 
@@ -106,7 +106,7 @@ SavedBuffers SavedBuffersOf(const BlockOps& block, Recompute recompute) {
   SavedBuffers saved;
   const auto add = [&](int value, bool is_kept) {
     if (!is_read[static_cast<size_t>(value)]) return;
-    const Value& of = ValueOf(block, value);
+    const BlockValue& of = ValueOf(block, value);
     (is_kept ? saved.kept : saved.made_again).push_back({of.name, of.rows, value, of.is_statistic});
   };
   add(0, /*is_kept=*/true);
@@ -125,28 +125,33 @@ std::vector<BlockBuffer> GradientBuffersOf(const BlockOps& block) {
   const GradientPlaces places(block);
   std::vector<bool> is_there(block.values.size(), false);
   is_there[static_cast<size_t>(places.Of(block.output))] = true;
-  int norm = -1;        // whose gradient lies in "norm"
-  size_t norm_end = 0;  // the operation that needs it last
   std::vector<BlockBuffer> buffers;
+  size_t norm = 0;      // which of them is "norm"; none at first
+  size_t norm_end = 0;  // the operation that needs its gradient last
   for (size_t i = block.ops.size(); i-- > 0;) {
     for (const int in : block.ops[i].in) {
       const int value = places.Of(in);
       if (ValueOf(block, value).is_statistic || is_there[static_cast<size_t>(value)]) continue;
       is_there[static_cast<size_t>(value)] = true;
-      const Value& of = ValueOf(block, value);
-      BlockBuffer buffer = {of.name, IsGathered(block, value) ? Rows::kTokens : of.rows, value};
+      const BlockValue& of = ValueOf(block, value);
       const int maker = MakerOf(block, value);
-      if (maker >= 0 && block.ops[static_cast<size_t>(maker)].kind == OpKind::kNorm) {
-        const bool is_first = norm < 0;
-        const bool fits = is_first || (i < norm_end && ValueOf(block, norm).cols == of.cols);
-        if (fits) {
-          norm = value;
-          norm_end = static_cast<size_t>(maker);
-          if (!is_first) continue;
-          buffer.name = "norm";
-        }
+      const bool is_norm =
+          maker >= 0 && block.ops[static_cast<size_t>(maker)].kind == OpKind::kNorm;
+      const bool is_first_norm = is_norm && norm_end == 0;
+      const bool shares = is_norm && !is_first_norm && i < norm_end &&
+                          ValueOf(block, buffers[norm].value).cols == of.cols;
+      if (!shares) {
+        buffers.push_back({of.name, IsGathered(block, value) ? Rows::kTokens : of.rows, value});
       }
-      buffers.push_back(buffer);
+      if (is_first_norm) {
+        norm = buffers.size() - 1;
+        buffers.back().name = "norm";
+      }
+      if (is_first_norm || shares) norm_end = static_cast<size_t>(maker);
+      std::vector<int>& holds = (shares ? buffers[norm] : buffers.back()).gradients_of;
+      for (size_t other = 0; other < block.values.size(); ++other) {
+        if (places.Of(static_cast<int>(other)) == value) holds.push_back(static_cast<int>(other));
+      }
     }
   }
   return buffers;
@@ -156,10 +161,24 @@ int64_t LocalColumns(const BlockOps& block, int value, const Layout& layout, int
   const Dim& cols = ValueOf(block, value).cols;
   if (cols.count > 0) return LocalCount(cols, layout, tp_index);
   int64_t sum = 0;
-  for (const Value& part : block.values) {
+  for (const BlockValue& part : block.values) {
     if (part.place == value) sum += LocalCount(part.cols, layout, tp_index);
   }
   return sum;
+}
+
+int64_t FirstColumn(const BlockOps& block, int value, const Layout& layout, int tp_index) {
+  int64_t first = 0;
+  for (int at = value; ValueOf(block, at).place != kOwnPlace; at = ValueOf(block, at).place) {
+    const int place = ValueOf(block, at).place;
+    if (ValueOf(block, place).cols.count > 0) continue;  // all of its columns
+    for (int before = 0; before < at; ++before) {
+      if (ValueOf(block, before).place == place) {
+        first += LocalColumns(block, before, layout, tp_index);
+      }
+    }
+  }
+  return first;
 }
 
 }  // namespace weft

@@ -13,10 +13,12 @@
 namespace weft {
 
 struct BlockBuffer {
-  absl::string_view name;  // Value::name; of a gradient, that of its value, or "norm"
+  absl::string_view name;  // BlockValue::name; of a gradient, that of its value, or "norm"
   Rows rows = Rows::kTokens;
   int value = 0;  // whose columns it has
   bool is_statistic = false;
+  // All values whose gradients lie in it, at some time; empty for what is no gradient.
+  std::vector<int> gradients_of = {};
 };
 
 // A backward pass reads these: kept from the forward pass on, or made again by it.
@@ -32,5 +34,8 @@ std::vector<BlockBuffer> GradientBuffersOf(const BlockOps& block);
 
 // Columns of `value` on the tp rank `tp_index`.
 int64_t LocalColumns(const BlockOps& block, int value, const Layout& layout, int tp_index);
+
+// The first of them in the value whose memory they lie in (BlockOps::PlaceOf).
+int64_t FirstColumn(const BlockOps& block, int value, const Layout& layout, int tp_index);
 
 }  // namespace weft

@@ -36,7 +36,7 @@ class Builder {
   };
   // Over a row of `in`, which tp does not cut.
   int AddNorm(const NormNames& names, int in, bool has_mean) {
-    const Value x = block_.values[static_cast<size_t>(in)];
+    const BlockValue x = block_.values[static_cast<size_t>(in)];
     BlockOp op = {.kind = OpKind::kNorm, .in = {in}};
     if (has_mean) op.statistics.push_back(AddStatistic(names.mean, x.rows, {}));
     op.statistics.push_back(AddStatistic(names.rstd, x.rows, {}));
@@ -49,8 +49,8 @@ class Builder {
   }
   // Over each head of `in`, whose weight all heads share.
   int AddHeadNorm(const NormNames& names, int in) {
-    const Value heads = block_.values[static_cast<size_t>(in)];
-    const Dim each = {.count = heads.cols.count / heads.cols.unit, .cut = Cut::kTensor};
+    const BlockValue heads = block_.values[static_cast<size_t>(in)];
+    const Dim each = {.count = heads.cols.count / heads.cols.unit, .cut = DimCut::kTensor};
     BlockOp op = {.kind = OpKind::kHeadNorm, .in = {in}};
     op.statistics = {AddStatistic(names.rstd, heads.rows, each)};
     op.params = {AddVector(names.param, ".weight", {.count = heads.cols.unit},
@@ -68,7 +68,7 @@ class Builder {
   };
   // A product cut by its inputs gives each tp rank a term of the sum, for all its tokens.
   int AddLinear(const LinearLayer& layer, int in, double std) {
-    const Value x = block_.values[static_cast<size_t>(in)];
+    const BlockValue x = block_.values[static_cast<size_t>(in)];
     BlockOp op = {.kind = OpKind::kLinear, .in = {in}, .joint = layer.joint};
     op.params.push_back(static_cast<int>(block_.params.size()));
     block_.params.push_back({.name = absl::StrCat(layer.param, ".weight"),
@@ -80,13 +80,13 @@ class Builder {
       op.params.push_back(
           AddVector(layer.param, ".bias", layer.cols, GradientSum::kNone, InitialValue::kZero));
     }
-    const bool is_cut = layer.cols.cut != Cut::kWhole || x.cols.cut != Cut::kWhole;
+    const bool is_cut = layer.cols.cut != DimCut::kWhole || x.cols.cut != DimCut::kWhole;
     const Rows rows = is_cut && x.rows == Rows::kPart ? Rows::kTokens : x.rows;
     return AddOp(std::move(op), AddValue(layer.out, rows, layer.cols));
   }
 
   int AddRotation(absl::string_view name, int in) {
-    const Value x = block_.values[static_cast<size_t>(in)];
+    const BlockValue x = block_.values[static_cast<size_t>(in)];
     const int out = AddValue(name, x.rows, x.cols);
     block_.values.back().place = in;
     return AddOp({.kind = OpKind::kRotate, .in = {in}}, out);
@@ -106,10 +106,12 @@ class Builder {
     for (const int part : parts) block_.values[static_cast<size_t>(part)].place = whole;
   }
 
+  void SwapLastTwo() { std::swap(block_.ops.end()[-1], block_.ops.end()[-2]); }
+
   static Dim Whole(int64_t count) { return {.count = count}; }
   // `count` units of `size` elements.
   static Dim Units(int64_t count, int64_t size) {
-    return {.count = count * size, .unit = size, .cut = Cut::kTensor};
+    return {.count = count * size, .unit = size, .cut = DimCut::kTensor};
   }
 
   BlockOps Take(int output) {
@@ -144,9 +146,11 @@ int AddPlainAttention(const ModelShape& model, int in, Builder& builder) {
   const double std = model.initializer_range;
   const Dim queries = Builder::Units(model.num_heads, model.head_dim);
   const Dim keys = Builder::Units(model.num_kv_heads, model.head_dim);
-  int q = builder.AddLinear({"attn.q", "q", queries, biased, "qkv"}, in, std);
-  int k = builder.AddLinear({"attn.k", "k", keys, biased, "qkv"}, in, std);
-  const int v = builder.AddLinear({"attn.v", "v", keys, biased, "qkv"}, in, std);
+  // A norm's rows are heads, and so no columns of a wider matrix.
+  const absl::string_view joint = model.qk_norms ? "" : "qkv";
+  int q = builder.AddLinear({"attn.q", "q", queries, biased, joint}, in, std);
+  int k = builder.AddLinear({"attn.k", "k", keys, biased, joint}, in, std);
+  const int v = builder.AddLinear({"attn.v", "v", keys, biased, joint}, in, std);
   if (model.qk_norms) {
     q = builder.AddHeadNorm({"attn.q_norm", "q_normed", "", "q_rstd"}, q);
     k = builder.AddHeadNorm({"attn.k_norm", "k_normed", "", "k_rstd"}, k);
@@ -155,7 +159,7 @@ int AddPlainAttention(const ModelShape& model, int in, Builder& builder) {
     q = builder.AddRotation("q_turned", q);
     k = builder.AddRotation("k_turned", k);
   }
-  const Dim heads = {.count = model.num_heads, .cut = Cut::kTensor};
+  const Dim heads = {.count = model.num_heads, .cut = DimCut::kTensor};
   const int lse = builder.AddStatistic("lse", Rows::kTokens, heads);
   return builder.AddOp({.kind = OpKind::kAttention, .in = {q, k, v}, .statistics = {lse}},
                        builder.AddValue("attn", Rows::kTokens, queries));
@@ -192,7 +196,7 @@ int AddLatentAttention(const ModelShape& model, int in, Builder& builder) {
                               builder.AddValue("k", Rows::kTokens, queries));
   const int v = builder.AddValue("v", Rows::kTokens, values);
   builder.PlaceIn(kv, {v});
-  const Dim heads = {.count = model.num_heads, .cut = Cut::kTensor};
+  const Dim heads = {.count = model.num_heads, .cut = DimCut::kTensor};
   const int lse = builder.AddStatistic("lse", Rows::kTokens, heads);
   return builder.AddOp({.kind = OpKind::kAttention, .in = {q, k, v}, .statistics = {lse}},
                        builder.AddValue("attn", Rows::kTokens, values));
@@ -219,6 +223,8 @@ int AddFeedForward(const ModelShape& model, const FeedForwardNames& names, const
   activation.in.push_back(builder.AddLinear(
       {names.up_layer, names.up, inner, gpt2, model.is_gated() ? names.joint : "", experts}, in,
       std));
+  // The gradient of their input is a sum, to which up gives its term first.
+  if (model.is_gated()) builder.SwapLastTwo();
   const int act = builder.AddOp(std::move(activation), builder.AddValue(names.act, rows, inner));
   return builder.AddLinear({.param = names.down_layer,
                             .out = names.out,
@@ -243,8 +249,8 @@ std::vector<int> AddExperts(const ModelShape& model, int in, Builder& builder) {
       AddFeedForward(model,
                      {"mlp.experts.*.gate", "mlp.experts.*.up", "mlp.experts.*.down", "expert_gate",
                       "expert_up", "expert_act", "expert_out", "expert_gate_up"},
-                     {.count = model.expert_ffn_size, .cut = Cut::kExpertTensor}, model.num_experts,
-                     routed, builder);
+                     {.count = model.expert_ffn_size, .cut = DimCut::kExpertTensor},
+                     model.num_experts, routed, builder);
   std::vector<int> branches = {builder.AddOp({.kind = OpKind::kCombine, .in = {expert_out, shares}},
                                              builder.AddValue("combined", Rows::kPart, hidden))};
   if (model.shared_ffn_size == 0) return branches;
@@ -265,8 +271,8 @@ std::vector<int> AddExperts(const ModelShape& model, int in, Builder& builder) {
 }  // namespace
 
 int64_t LocalCount(const Dim& dim, const Layout& layout, int tp_index) {
-  if (dim.cut == Cut::kWhole) return dim.count;
-  const bool is_expert = dim.cut == Cut::kExpertTensor;
+  if (dim.cut == DimCut::kWhole) return dim.count;
+  const bool is_expert = dim.cut == DimCut::kExpertTensor;
   const int64_t units = dim.count / dim.unit;
   int64_t parts = is_expert ? layout.expert_tp() : layout.tp;
   int64_t part = tp_index % parts;
@@ -349,7 +355,7 @@ BlockOps Fuse(BlockOps block, absl::string_view joint) {
   const auto end = std::find_if_not(first, block.ops.end(), is_one);
   if (end - first < 2) return block;
   const auto wide = static_cast<int>(block.values.size());
-  Value whole = block.values[static_cast<size_t>(first->out.front())];
+  BlockValue whole = block.values[static_cast<size_t>(first->out.front())];
   whole.name = joint;
   whole.cols = {.count = 0, .cut = whole.cols.cut};
   BlockOp product = {.kind = OpKind::kLinear, .in = first->in, .out = {wide}};
@@ -357,6 +363,7 @@ BlockOps Fuse(BlockOps block, absl::string_view joint) {
     product.params.insert(product.params.end(), op->params.begin(), op->params.end());
     block.values[static_cast<size_t>(op->out.front())].place = wide;
   }
+  std::sort(product.params.begin(), product.params.end());
   *first = std::move(product);
   block.ops.erase(first + 1, end);
   block.values.push_back(whole);

@@ -17,7 +17,7 @@
 
 namespace weft {
 
-enum class Cut {
+enum class DimCut {
   kWhole,         // nowhere: each rank has all of it
   kTensor,        // over tp; where there are fewer units than ranks, neighbours hold copies
   kExpertTensor,  // over the tp of experts
@@ -27,7 +27,7 @@ enum class Cut {
 struct Dim {
   int64_t count = 1;
   int64_t unit = 1;  // cuts fall on multiples of this: one head's elements
-  Cut cut = Cut::kWhole;
+  DimCut cut = DimCut::kWhole;
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
@@ -42,11 +42,11 @@ enum class Rows {
   kRouted,  // copies of tokens that this rank's experts are sent
 };
 
-// A Value with this place lies in memory of its own.
+// A BlockValue with this place lies in memory of its own.
 inline constexpr int kOwnPlace = -1;
 
 // A matrix [rows, cols] that operations take and give.
-struct Value {
+struct BlockValue {
   absl::string_view name = {};  // "norm1_out"; a buffer is called after it
   Rows rows = Rows::kTokens;
   Dim cols;                   // count 0: as many as those have that lie in it (Fuse)
@@ -57,7 +57,7 @@ struct Value {
 };
 
 // A trained tensor of the block: a weight [out, in], or a vector [out].
-struct Param {
+struct BlockParam {
   std::string name = {};  // "attn.q.weight"
   Dim out = {};
   Dim in = {.count = 0};  // count 0: a vector
@@ -111,12 +111,12 @@ struct BlockOp {
 };
 
 struct BlockOps {
-  std::vector<Value> values;  // the first is the block's input
-  std::vector<Param> params;  // in the order of checkpoints and buckets
+  std::vector<BlockValue> values;  // the first is the block's input
+  std::vector<BlockParam> params;  // in the order of checkpoints and buckets
   std::vector<BlockOp> ops;
   int output = 0;
 
-  // Index of the value whose memory holds `value`: its own, or at the end of Value::place.
+  // Index of the value whose memory holds `value`: its own, or at the end of BlockValue::place.
   int PlaceOf(int value) const;
 };
 
@@ -124,7 +124,7 @@ struct BlockOps {
 BlockOps OpsOf(const ModelShape& model, int64_t block);
 
 // Makes one operation with one wide output of the linear layers whose BlockOp::joint is `joint`:
-// values that were outputs of these are its columns, one after the other.
+// values that were outputs of these are its columns, one after the other in the order of values.
 BlockOps Fuse(BlockOps block, absl::string_view joint);
 
 }  // namespace weft

@@ -16,7 +16,7 @@ double BlockForwardFlopsPerToken(const ModelShape& model, int64_t block, int64_t
   for (const BlockOp& op : ops.ops) {
     if (op.kind == OpKind::kAttention) attended += columns(op.in.front()) + columns(op.out.front());
     if (op.kind != OpKind::kLinear) continue;
-    const Param& weight = ops.params[static_cast<size_t>(op.params.front())];
+    const BlockParam& weight = ops.params[static_cast<size_t>(op.params.front())];
     const int64_t times = weight.experts > 0 ? model.experts_per_token : 1;
     weights += static_cast<double>(times) * static_cast<double>(weight.out.count) *
                static_cast<double>(weight.in.count);

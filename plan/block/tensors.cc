@@ -12,15 +12,15 @@ namespace weft {
 namespace {
 
 // The dim that tp cuts, and on which multiples.
-void SetSplit(const Param& param, TensorSpec& tensor) {
-  const bool by_out = param.out.cut != Cut::kWhole;
-  if (!by_out && (param.in.count == 0 || param.in.cut == Cut::kWhole)) return;
+void SetSplit(const BlockParam& param, TensorSpec& tensor) {
+  const bool by_out = param.out.cut != DimCut::kWhole;
+  if (!by_out && (param.in.count == 0 || param.in.cut == DimCut::kWhole)) return;
   tensor.split_dim = by_out ? 0 : 1;
   tensor.split_unit = by_out ? param.out.unit : param.in.unit;
 }
 
 // `expert`: which one's, where the parameter is there for each.
-TensorSpec TensorOf(const Param& param, int64_t block, int64_t expert) {
+TensorSpec TensorOf(const BlockParam& param, int64_t block, int64_t expert) {
   TensorSpec tensor;
   tensor.name = absl::StrCat("blocks.", block, ".", param.name);
   if (param.experts > 0) {
@@ -42,7 +42,7 @@ void AddBlock(const BlockOps& ops, int64_t block, std::vector<TensorSpec>& tenso
   for (auto param = ops.params.begin(); param != ops.params.end();) {
     const int64_t experts = param->experts;
     const auto end = std::find_if(param, ops.params.end(),
-                                  [&](const Param& next) { return next.experts != experts; });
+                                  [&](const BlockParam& next) { return next.experts != experts; });
     for (int64_t expert = 0; expert < std::max<int64_t>(1, experts); ++expert) {
       for (auto one = param; one != end; ++one) tensors.push_back(TensorOf(*one, block, expert));
     }
@@ -89,7 +89,7 @@ std::vector<TensorSpec> EndsOf(const ModelShape& model) {
 
 int64_t ParametersOf(const BlockOps& ops) {
   int64_t sum = 0;
-  for (const Param& param : ops.params) {
+  for (const BlockParam& param : ops.params) {
     sum += param.out.count * std::max<int64_t>(1, param.in.count) *
            std::max<int64_t>(1, param.experts);
   }
@@ -123,7 +123,7 @@ int64_t ParameterCount(const ModelShape& model) {
 
 int64_t ActiveParameterCount(const ModelShape& model) {
   int64_t idle = 0;  // of a block with experts
-  for (const Param& param : OpsOf(model, model.num_blocks - 1).params) {
+  for (const BlockParam& param : OpsOf(model, model.num_blocks - 1).params) {
     if (param.experts == 0) continue;
     idle += (param.experts - model.experts_per_token) * param.out.count *
             std::max<int64_t>(1, param.in.count);

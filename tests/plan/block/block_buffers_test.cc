@@ -41,7 +41,7 @@ TEST(SavedBuffers, OfAGpt2AreWhatGradientsRead) {
 TEST(SavedBuffers, SelectiveRecomputeMakesCheapOutputsAgain) {
   const SavedBuffers saved = SavedBuffersOf(OpsOf(SmallLlama(), 0), Recompute::kSelective);
   EXPECT_THAT(NamesOf(saved.kept), ElementsAre("x", "norm1_rstd", "q", "k", "v", "lse", "attn",
-                                               "x_mid", "norm2_rstd", "gate", "up"));
+                                               "x_mid", "norm2_rstd", "up", "gate"));
   EXPECT_THAT(NamesOf(saved.made_again), ElementsAre("norm1_out", "norm2_out", "act"));
 }
 
@@ -61,7 +61,7 @@ TEST(SavedBuffers, OfNormedHeadsAreHeadsBeforeAndAfter) {
   const SavedBuffers saved = SavedBuffersOf(OpsOf(qwen3, 0), Recompute::kSelective);
   EXPECT_THAT(NamesOf(saved.kept),
               ElementsAre("x", "norm1_rstd", "q", "k", "v", "q_rstd", "q_normed", "k_rstd",
-                          "k_normed", "lse", "attn", "x_mid", "norm2_rstd", "gate", "up"));
+                          "k_normed", "lse", "attn", "x_mid", "norm2_rstd", "up", "gate"));
 }
 
 TEST(SavedBuffers, OfFusedLayersAreAsWideAsAllOfThem) {
@@ -98,6 +98,27 @@ TEST(GradientBuffers, OfNormsAreOfAllTokens) {
   for (const BlockBuffer& buffer : GradientBuffersOf(OpsOf(SmallLlama(), 0))) {
     EXPECT_EQ(buffer.rows, Rows::kTokens) << buffer.name;
   }
+}
+
+TEST(FirstColumn, IsThatOfAFusedLayersShare) {
+  const BlockOps block = Fuse(Fuse(OpsOf(SmallLlama(), 0), "qkv"), "gate_up");
+  const auto first = [&](absl::string_view name, int tp) {
+    Layout layout;
+    layout.tp = tp;
+    for (size_t value = 0; value < block.values.size(); ++value) {
+      if (block.values[value].name == name) {
+        return FirstColumn(block, static_cast<int>(value), layout, 0);
+      }
+    }
+    return int64_t{-1};
+  };
+  EXPECT_EQ(first("q_turned", 1), 0);
+  EXPECT_EQ(first("k_turned", 1), 64);
+  EXPECT_EQ(first("v", 1), 80);
+  EXPECT_EQ(first("v", 4), 16 + 8);
+  EXPECT_EQ(first("gate", 1), 0);
+  EXPECT_EQ(first("up", 2), 88);
+  EXPECT_EQ(first("attn", 1), 0) << "memory of its own";
 }
 
 }  // namespace

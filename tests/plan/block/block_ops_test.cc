@@ -59,8 +59,8 @@ TEST(OpsOf, AQwen3NormsHeadsBeforeItTurnsThem) {
                   "v = linear(norm1_out)", "q_normed = head_norm(q)", "k_normed = head_norm(k)",
                   "q_turned = rotate(q_normed)", "k_turned = rotate(k_normed)",
                   "attn = attention(q_turned, k_turned, v)", "attn_out = linear(attn)",
-                  "x_mid = add(x, attn_out)", "norm2_out = norm(x_mid)", "gate = linear(norm2_out)",
-                  "up = linear(norm2_out)", "act = swiglu(gate, up)", "mlp_out = linear(act)",
+                  "x_mid = add(x, attn_out)", "norm2_out = norm(x_mid)", "up = linear(norm2_out)",
+                  "gate = linear(norm2_out)", "act = swiglu(gate, up)", "mlp_out = linear(act)",
                   "out = add(x_mid, mlp_out)"));
 }
 
@@ -69,15 +69,16 @@ TEST(OpsOf, ExpertsStandBesideWhatEveryTokenPasses) {
   const std::vector<std::string> feed_forward(all.end() - 16, all.end());
   EXPECT_THAT(
       feed_forward,
-      ElementsAre(
-          "norm2_out = norm(x_mid)", "router_logits = linear(norm2_out)",
-          "expert_shares = route(router_logits)", "routed = dispatch(norm2_out, expert_shares)",
-          "expert_gate = linear(routed)", "expert_up = linear(routed)",
-          "expert_act = swiglu(expert_gate, expert_up)", "expert_out = linear(expert_act)",
-          "combined = combine(expert_out, expert_shares)", "shared_gate = linear(norm2_out)",
-          "shared_up = linear(norm2_out)", "shared_act = swiglu(shared_gate, shared_up)",
-          "shared_out = linear(shared_act)", "shared_logit = linear(norm2_out)",
-          "shared_scaled = scale_rows(shared_out, shared_logit)"));
+      ElementsAre("norm2_out = norm(x_mid)", "router_logits = linear(norm2_out)",
+                  "expert_shares = route(router_logits)",
+                  "routed = dispatch(norm2_out, expert_shares)", "expert_up = linear(routed)",
+                  "expert_gate = linear(routed)", "expert_act = swiglu(expert_gate, expert_up)",
+                  "expert_out = linear(expert_act)",
+                  "combined = combine(expert_out, expert_shares)", "shared_up = linear(norm2_out)",
+                  "shared_gate = linear(norm2_out)", "shared_act = swiglu(shared_gate, shared_up)",
+                  "shared_out = linear(shared_act)", "shared_logit = linear(norm2_out)",
+                  "shared_scaled = scale_rows(shared_out, shared_logit)",
+                  "out = add(x_mid, combined, shared_scaled)"));
 }
 
 // Every operation reads what is there: the block's input, or the output of one before it.
@@ -102,7 +103,7 @@ TEST(OpsOf, ReadNothingThatNobodyHasMade) {
 
 // The weight of a norm over heads is whole on each tp rank, which sees its own heads alone.
 TEST(OpsOf, GradientsOfHeadNormsAreSumsOverTp) {
-  for (const Param& param : OpsOf(Qwen3(), 0).params) {
+  for (const BlockParam& param : OpsOf(Qwen3(), 0).params) {
     const bool of_heads = param.name == "attn.q_norm.weight" || param.name == "attn.k_norm.weight";
     const bool of_tokens = param.name == "norm1.weight" || param.name == "norm2.weight";
     EXPECT_EQ(param.sum, of_heads    ? GradientSum::kOwnHeads
@@ -113,7 +114,7 @@ TEST(OpsOf, GradientsOfHeadNormsAreSumsOverTp) {
 }
 
 TEST(LocalCount, TilesADimOrCopiesItsUnits) {
-  const Dim heads = {.count = 6 * 8, .unit = 8, .cut = Cut::kTensor};
+  const Dim heads = {.count = 6 * 8, .unit = 8, .cut = DimCut::kTensor};
   Layout layout;
   for (const int tp : {1, 2, 3, 4, 6}) {
     layout.tp = tp;
@@ -130,17 +131,20 @@ TEST(LocalCount, TilesADimOrCopiesItsUnits) {
 }
 
 TEST(Fuse, MakesOneProductOfLayersThatReadTheSame) {
-  const BlockOps block = Fuse(Fuse(OpsOf(Qwen3(), 0), "qkv"), "gate_up");
+  const BlockOps block = Fuse(Fuse(OpsOf(Llama(2, 64, 8, 2, 176, 300), 0), "qkv"), "gate_up");
   const std::vector<std::string> lines = TextOf(block);
   EXPECT_EQ(lines[1], "qkv = linear(norm1_out)");
-  EXPECT_EQ(lines[2], "q_normed = head_norm(q)");
-  EXPECT_EQ(lines[10], "gate_up = linear(norm2_out)");
-  EXPECT_EQ(lines[11], "act = swiglu(gate, up)");
+  EXPECT_EQ(lines[2], "q_turned = rotate(q)");
+  EXPECT_EQ(lines[8], "gate_up = linear(norm2_out)");
+  EXPECT_EQ(lines[9], "act = swiglu(gate, up)");
   std::vector<std::string> weights;
-  for (const int param : block.ops[1].params) {
-    weights.push_back(block.params[static_cast<size_t>(param)].name);
+  for (const size_t op : {1, 8}) {
+    for (const int param : block.ops[op].params) {
+      weights.push_back(block.params[static_cast<size_t>(param)].name);
+    }
   }
-  EXPECT_THAT(weights, ElementsAre("attn.q.weight", "attn.k.weight", "attn.v.weight"));
+  EXPECT_THAT(weights, ElementsAre("attn.q.weight", "attn.k.weight", "attn.v.weight",
+                                   "mlp.gate.weight", "mlp.up.weight"));
 }
 
 TEST(Fuse, LeavesAFeedForwardWithoutAGateAsItIs) {
