@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/accuracy_steps.h"
 #include "bench/hardware.h"
+#include "plan/block/flops.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_text.h"
@@ -102,7 +103,7 @@ MemoryHabits HabitsOf(const MeasuredRun& run, const EngineProfile& engine) {
 // stage's share, the head's included: early stages hold more blocks. A stage of ours holds at least
 // one, so those that would hold none take it from the last of the fullest.
 std::vector<int64_t> NanotronBlocks(const MeasuredRun& run) {
-  const double block = BlockForwardFlopsPerToken(run.shape, /*seq_len=*/0);
+  const double block = BlockForwardFlopsPerToken(run.shape, 0, /*seq_len=*/0);
   const double share =
       (block * static_cast<double>(run.shape.num_blocks) + HeadForwardFlopsPerToken(run.shape)) /
       run.layout.pp;

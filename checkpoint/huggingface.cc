@@ -10,6 +10,7 @@
 #include "checkpoint/durable_file.h"
 #include "checkpoint/safetensors.h"
 #include "nlohmann/json.hpp"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_rules.h"
 

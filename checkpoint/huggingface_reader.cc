@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "checkpoint/huggingface.h"
 #include "data/whole_file.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_rules.h"
 #include "text/json.h"

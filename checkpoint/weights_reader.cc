@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/verify.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_rules.h"
 

@@ -20,6 +20,7 @@
 #include "launcher/commands/option_checks.h"
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/inference/inference_run.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/memory/inference_memory.h"
 #include "process/signals.h"

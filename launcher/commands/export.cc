@@ -8,6 +8,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/machine/machine.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 
 namespace weft {

@@ -43,6 +43,7 @@
 #include "launcher/run/run_folder.h"
 #include "launcher/run/terminal.h"
 #include "launcher/slurm/batch_script.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/estimate/goodput.h"
 #include "plan/estimate/rank_parts.h"

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "plan/block/tensors.h"
 #include "plan/estimate/model_flops.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/keys/layout_reader.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/spec/model.h"

@@ -1,5 +1,6 @@
 #include "plan/estimate/model_flops.h"
 
+#include "plan/block/flops.h"
 #include "plan/errors.h"
 #include "plan/spec/model.h"
 
@@ -11,11 +12,10 @@ double ModelFlopsPerToken(const Question& question) {
   const auto dense = static_cast<double>(model.num_dense_blocks);
   const auto query =
       static_cast<double>(model.num_heads * (model.head_dim + model.value_dim())) / 2;
-  double forward = (blocks - dense) * BlockForwardFlopsPerToken(model, /*seq_len=*/0) +
+  const int64_t last = model.num_blocks - 1;
+  double forward = (blocks - dense) * BlockForwardFlopsPerToken(model, last, /*seq_len=*/0) +
                    HeadForwardFlopsPerToken(model);
-  if (dense > 0) {
-    forward += dense * BlockForwardFlopsPerToken(OfDenseBlocks(model), /*seq_len=*/0);
-  }
+  if (dense > 0) forward += dense * BlockForwardFlopsPerToken(model, 0, /*seq_len=*/0);
   const double passes = question.adapters ? 2 : 3;  // the weights' gradients are a third
   return passes * forward + 12 * blocks * query * static_cast<double>(question.batch.seq_len);
 }

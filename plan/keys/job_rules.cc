@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "plan/block/tensors.h"
 #include "plan/keys/job_keys.h"
 #include "plan/keys/value_text.h"
 #include "plan/spec/failure_domains.h"
@@ -511,12 +512,12 @@ std::vector<SpecIssue> Validate(const JobSpec& job) {
   if (job.layout.offload_optimizer == OffloadDevice::kCpu) {
     for (SpecIssue& issue : OffloadIssues(job)) issues.push_back(std::move(issue));
   }
-  if (model_issues.empty()) {
-    for (SpecIssue& issue : ParamGroupIssues(job.model, job.optimizer.param_groups)) {
+  if (model_issues.empty() && !job.optimizer.param_groups.empty()) {
+    for (SpecIssue& issue : ParamGroupIssues(Tensors(job.model), job.optimizer.param_groups)) {
       issues.push_back(std::move(issue));
     }
-    CheckBatch(job, issues);
   }
+  if (model_issues.empty()) CheckBatch(job, issues);
   if (model_issues.empty() && cluster_issues.empty()) CheckParallelism(job, issues);
   if (cluster_issues.empty()) CheckNumbers(job, issues);
   if (model_issues.empty()) CheckLora(job, issues);

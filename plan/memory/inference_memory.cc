@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/memory/attention_scratch.h"
 #include "plan/spec/layout_rules.h"

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/block/block_buffers.h"
 #include "plan/errors.h"
 #include "plan/memory/attention_scratch.h"
 #include "plan/memory/cudnn_attention.h"
@@ -191,77 +192,44 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
   }
 }
 
-// Adds what a block's forward pass saves for its backward pass: the part that is kept (kSlot), or
-// what is left.
-void AddBlockActivations(ModelFamily family, const LocalSizes& sizes, Recompute recompute,
-                         BufferScope scope, List& list) {
-  const int64_t n = sizes.rows;
-  const int64_t r = sizes.part_rows;
-  const bool kept = scope == BufferScope::kSlot;
-  const MemoryKind kind =
-      scope == BufferScope::kRecomputed ? MemoryKind::kWorkspace : MemoryKind::kActivations;
-  const auto add = [&](absl::string_view name, int64_t elements) {
-    if (IsKept(name, recompute) == kept) list.Add(kind, scope, name, elements);
-  };
-  const auto add_statistic = [&](absl::string_view name, int64_t elements) {
-    if (IsKept(name, recompute) == kept) list.AddStatistic(kind, scope, name, elements);
-  };
-  const bool has_mean = family == ModelFamily::kGpt2;   // LayerNorm; RMSNorm has none
-  const bool has_gate = family == ModelFamily::kLlama;  // SwiGLU
-  add("x", r * sizes.hidden);                           // [R, D] input of the block
-  if (has_mean) add_statistic("norm1_mean", r);         // [R, 1]
-  add_statistic("norm1_rstd", r);                       // [R, 1]
-  add("norm1_out", r * sizes.hidden);                   // [R, D]
-  if (sizes.fused.qkv) {
-    add("qkv", n * (sizes.query + 2 * sizes.key));  // [N, (H + 2K)*E]
-  } else {
-    add("q", n * sizes.query);  // [N, H*E]
-    add("k", n * sizes.key);    // [N, K*E]
-    add("v", n * sizes.key);    // [N, K*E]
+// A block's list of operations and what a rank has of it.
+struct LocalBlock {
+  BlockOps ops;
+  const Layout& layout;
+  int tp_index = 0;
+};
+
+int64_t ElementsOf(const BlockBuffer& buffer, const LocalSizes& sizes, const LocalBlock& block) {
+  // The engine runs no experts yet, so that no rows are routed (EngineIssues).
+  const int64_t rows = buffer.rows == Rows::kPart ? sizes.part_rows : sizes.rows;
+  return rows * LocalColumns(block.ops, buffer.value, block.layout, block.tp_index);
+}
+
+void AddBlockBuffers(absl::Span<const BlockBuffer> buffers, MemoryKind kind, BufferScope scope,
+                     const LocalSizes& sizes, const LocalBlock& block, List& list) {
+  for (const BlockBuffer& buffer : buffers) {
+    const int64_t elements = ElementsOf(buffer, sizes, block);
+    if (buffer.is_statistic) {
+      list.AddStatistic(kind, scope, buffer.name, elements);
+    } else {
+      list.Add(kind, scope, buffer.name, elements);
+    }
   }
-  add("attn", n * sizes.query);                  // [N, H*E] attention's output
-  add_statistic("lse", sizes.lse);               // [B*H, T] log-sum-exp of the scores
-  add("x_mid", r * sizes.hidden);                // [R, D] after attention's residual
-  if (has_mean) add_statistic("norm2_mean", r);  // [R, 1]
-  add_statistic("norm2_rstd", r);                // [R, 1]
-  add("norm2_out", r * sizes.hidden);            // [R, D]
-  if (sizes.fused.gate_up) {
-    add("gate_up", 2 * n * sizes.ffn);  // [N, 2F]
-  } else {
-    if (has_gate) add("gate", n * sizes.ffn);  // [N, F]
-    add("up", n * sizes.ffn);                  // [N, F] before the activation
-  }
-  add("act", n * sizes.ffn);  // [N, F] after it
 }
 
 // Scratch of a block's backward pass, and attention's; shared by all blocks.
-void AddBlockWorkspace(ModelFamily family, const LocalSizes& sizes, List& list) {
-  const int64_t n = sizes.rows;
+void AddBlockWorkspace(const LocalSizes& sizes, const LocalBlock& block, List& list) {
   const auto add = [&](absl::string_view name, int64_t elements) {
     list.Add(MemoryKind::kWorkspace, BufferScope::kWork, name, elements);
   };
   const auto add_statistic = [&](absl::string_view name, int64_t elements) {
     list.AddStatistic(MemoryKind::kWorkspace, BufferScope::kWork, name, elements);
   };
-  add("dnorm", n * sizes.hidden);  // [N, D] gradient of a norm's output
+  AddBlockBuffers(GradientBuffersOf(block.ops), MemoryKind::kWorkspace, BufferScope::kWorkGradient,
+                  sizes, block, list);
   // [N, D] all tokens of what a product takes from residuals or gives to them
   // (worker/model/token_cut.h)
-  if (sizes.part_rows < n) add("gathered", n * sizes.hidden);
-  // The gradient of `act` becomes that of `up` in its place.
-  if (sizes.fused.gate_up) {
-    add("dgate_up", 2 * n * sizes.ffn);  // [N, 2F]
-  } else {
-    if (family == ModelFamily::kLlama) add("dgate", n * sizes.ffn);  // [N, F]
-    add("dup", n * sizes.ffn);                                       // [N, F]
-  }
-  add("dattn", n * sizes.query);  // [N, H*E]
-  if (sizes.fused.qkv) {
-    add("dqkv", n * (sizes.query + 2 * sizes.key));  // [N, (H + 2K)*E]
-  } else {
-    add("dq", n * sizes.query);  // [N, H*E]
-    add("dk", n * sizes.key);    // [N, K*E]
-    add("dv", n * sizes.key);    // [N, K*E]
-  }
+  if (sizes.part_rows < sizes.rows) add("gathered", sizes.rows * sizes.hidden);
   // [B*T, K*E]: keys and values gathered over cp, and their gradients before they are summed
   for (const absl::string_view name : {"keys", "values", "dkeys", "dvalues"}) {
     if (sizes.whole_keys > 0) add(name, sizes.whole_keys);
@@ -321,6 +289,8 @@ absl::string_view ScopeFolder(BufferScope scope) {
       return "work/recomputed/";
     case BufferScope::kWork:
       return "work/";
+    case BufferScope::kWorkGradient:
+      return "work/d";
     case BufferScope::kWorkOfHead:
       return "work/head/";
     case BufferScope::kComm:
@@ -399,19 +369,6 @@ std::vector<int64_t> DocumentBoundsOf(const ModelShape& model, const BatchShape&
                                       const Layout& layout, const Numerics& numerics) {
   if (!batch.masks_documents || !AsksCudnn(model, batch, layout, numerics)) return {};
   return DocumentBounds(layout.micro_batch_size, batch.seq_len);
-}
-
-bool IsKept(absl::string_view tensor, Recompute recompute) {
-  switch (recompute) {
-    case Recompute::kNone:
-      return true;
-    case Recompute::kSelective:
-      return tensor != "norm1_out" && tensor != "norm2_out" && tensor != "act";
-    case Recompute::kFull:
-      return tensor == "x";
-  }
-  CHECK(false);
-  return true;
 }
 
 MemoryHome StatesHome(const Layout& layout) {
@@ -564,20 +521,24 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
 
   List list(sizes.type);
   const bool splits = SplitsBackward(layout);
-  AddBlockActivations(model.family, sizes, recompute, BufferScope::kSlot, list);
+  const LocalBlock block = {FusedOpsOf(model, 0, sizes.fused), layout, at.tp};
+  const SavedBuffers saved = SavedBuffersOf(block.ops, recompute);
+  AddBlockBuffers(saved.kept, MemoryKind::kActivations, BufferScope::kSlot, sizes, block, list);
   // Gradient of the last block's output [R, D], which its weight gradients need. Other gradients
   // that weight gradients need take the place of activations that nobody needs then.
   if (splits) {
-    AddBlockActivations(model.family, sizes, recompute, BufferScope::kPendingBlock, list);
+    AddBlockBuffers(saved.made_again, MemoryKind::kActivations, BufferScope::kPendingBlock, sizes,
+                    block, list);
     list.Add(MemoryKind::kActivations, BufferScope::kPending, "dy", boundary);
   }
   // Gradient of the last block's output [R, D], made by the head's half of the forward action.
   if (last) list.Add(MemoryKind::kActivations, BufferScope::kHead, "dx", boundary);
   if (!splits) {
-    AddBlockActivations(model.family, sizes, recompute, BufferScope::kRecomputed, list);
+    AddBlockBuffers(saved.made_again, MemoryKind::kWorkspace, BufferScope::kRecomputed, sizes,
+                    block, list);
   }
   AddBlockCodes(sizes.fp8_weights, list);
-  AddBlockWorkspace(model.family, sizes, list);
+  AddBlockWorkspace(sizes, block, list);
   if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks(batch.seq_len), list);
   if (!last || layout.virtual_stages > 1) {
     // [R, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.

@@ -72,11 +72,6 @@ struct RankMemory {
 std::vector<int64_t> DocumentBoundsOf(const ModelShape& model, const BatchShape& batch,
                                       const Layout& layout, const Numerics& numerics);
 
-// Says whether a block keeps its activation `tensor` ("norm1_out") until its backward pass. If not,
-// it is made again there, in the buffer "work/recomputed/<tensor>" that all blocks of a stage
-// share; under zb_h1 in "pending<i>/block<j>/<tensor>", because the weight gradients need it later.
-bool IsKept(absl::string_view tensor, Recompute recompute);
-
 // One of the buffers of a bucket's model states, "<prefix>/<bucket>".
 struct StateBuffer {
   MemoryKind kind = MemoryKind::kWeights;
@@ -193,13 +188,14 @@ LocalDims LocalDimsOf(const ModelShape& model, absl::Span<const Bucket> buckets)
 // A scope says how many copies of a step's buffer a rank holds, and what the buffer's name starts
 // with.
 enum class BufferScope {
-  kSlot,          // "slot<i>/"
-  kPendingBlock,  // "pending<i>/block<j>/"
+  kSlot,          // "slot<i>/": what a block keeps
+  kPendingBlock,  // "pending<i>/block<j>/": what it makes again, which zb_h1 needs later
   kPending,       // "pending<i>/"
   kHead,          // "head<i>/"
   kBlock,         // "block<i>/": of each of the stage's blocks
-  kRecomputed,    // "work/recomputed/"; this and those that follow are there once
+  kRecomputed,    // "work/recomputed/": or here; this and those that follow are there once
   kWork,          // "work/"
+  kWorkGradient,  // "work/d"
   kWorkOfHead,    // "work/head/"
   kComm,          // "comm/"
   kTokens,        // "tokens/"

@@ -153,6 +153,7 @@ StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
         break;
       case BufferScope::kRecomputed:
       case BufferScope::kWork:
+      case BufferScope::kWorkGradient:
       case BufferScope::kWorkOfHead:
       case BufferScope::kComm:
         Add(buffer, parts.fixed);

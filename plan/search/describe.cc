@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "plan/block/tensors.h"
 #include "plan/estimate/model_flops.h"
 #include "plan/placement/placement.h"
 #include "plan/search/pricer.h"

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,13 @@ FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
                             bool asks_cudnn_of_documents) {
   return {.qkv = runs.qkv && fp8.query == fp8.key && !asks_cudnn_of_documents,
           .gate_up = runs.gate_up};
+}
+
+BlockOps FusedOpsOf(const ModelShape& model, int64_t block, const FusedLinears& fused) {
+  BlockOps ops = OpsOf(model, block);
+  if (fused.qkv) ops = Fuse(std::move(ops), "qkv");
+  if (fused.gate_up) ops = Fuse(std::move(ops), "gate_up");
+  return ops;
 }
 
 }  // namespace weft

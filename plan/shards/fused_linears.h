@@ -5,9 +5,13 @@
 // The weights of such layers are one matrix [outputs of all, inputs], their biases one row; outputs
 // are columns of one buffer, in the same order. Checkpoints know the tensors by name as ever. Pure.
 #pragma once
+#include <cstdint>
+
 #include "absl/types/span.h"
+#include "plan/block/block_ops.h"
 #include "plan/shards/buckets.h"
 #include "plan/spec/fp8.h"
+#include "plan/spec/model.h"
 
 namespace weft {
 
@@ -29,5 +33,8 @@ FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets);
 // much more memory.
 FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
                             bool asks_cudnn_of_documents);
+
+// Returns the operations of a block with these layers fused (plan/block/block_ops).
+BlockOps FusedOpsOf(const ModelShape& model, int64_t block, const FusedLinears& fused);
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -34,7 +35,8 @@ TensorShard ShardOf(const TensorSpec& tensor, const Layout& layout, int tp_index
   shard.end = tensor.dims;
   if (tensor.split_dim < 0) {
     shard.primary = tp_index == 0;
-    if (tensor.is_norm) shard.gradient_parts = layout.sequence_ranks();
+    if (tensor.sum == GradientSum::kOwnTokens) shard.gradient_parts = layout.sequence_ranks();
+    if (tensor.sum == GradientSum::kOwnHeads) shard.gradient_parts = layout.tp;
     return shard;
   }
   const auto dim = static_cast<size_t>(tensor.split_dim);

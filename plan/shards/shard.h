@@ -22,7 +22,7 @@ struct TensorShard {
   bool primary = true;
   // Neighbouring tp ranks that hold this very box and make a part of its gradient each, which have
   // to be summed: k and v where there are fewer kv heads than tp ranks, norms where tokens are cut
-  // over tp (sequence parallelism).
+  // over tp (sequence parallelism), norms of heads (GradientSum).
   int gradient_parts = 1;
 
   int64_t elements() const;

@@ -1,8 +1,5 @@
-// The model as numbers: its shape, and the inventory of every named tensor it trains.
-//
-// Everything else that needs to know a tensor (initial weights, shards, memory, checkpoints, the
-// trainer, the independent reference under tests/reference) asks this inventory, so a tensor's
-// name, dims and split are stated once. Pure values; safe from any thread.
+// The model as numbers: its shape, and what a named tensor of it is. Which tensors it has follows
+// from its blocks' operations (plan/block/tensors). Pure values; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -92,6 +89,13 @@ enum class ModelPart { kEmbedding, kBlock, kHead };
 
 enum class InitialValue { kZero, kOne, kNormal };
 
+// Whose gradients of a tensor that tp does not cut are to be summed over tp.
+enum class GradientSum {
+  kNone,       // each tp rank has the whole gradient: it has seen the same values
+  kOwnTokens,  // it has seen its part of the tokens, under sequence parallelism
+  kOwnHeads,   // it has seen its own heads
+};
+
 // One named tensor of the whole, unsharded model. Linear weights are [out, in].
 struct TensorSpec {
   std::string name;           // "blocks.3.attn.q.weight"
@@ -102,7 +106,7 @@ struct TensorSpec {
   int64_t block = -1;  // index of the block for kBlock, else -1
   InitialValue initial = InitialValue::kNormal;
   double initial_std = 0;  // for kNormal
-  bool is_norm = false;    // applied to residuals, of which a tp rank may hold some tokens only
+  GradientSum sum = GradientSum::kNone;
 
   int64_t elements() const;
   bool is_matrix() const { return dims.size() == 2; }
@@ -150,26 +154,8 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model);
 // Returns the first of ModelIssues (InvalidArgument), or OK.
 absl::Status CheckModel(const ModelShape& model);
 
-// Every tensor that is trained, each once, in network order: embedding, blocks 0..L-1, final norm,
-// head. A tied model has no `head.weight`. REQUIRES: CheckModel(model).ok().
-std::vector<TensorSpec> Tensors(const ModelShape& model);
-
-// Number of trained parameters: the sum of Tensors(model)[i].elements().
-int64_t ParameterCount(const ModelShape& model);
-
-// Counts the trained parameters that one token passes: all but those of the experts that it is not
-// sent to (top-k).
-int64_t ActiveParameterCount(const ModelShape& model);
-
 // Returns the model whose blocks are all like the first `num_dense_blocks` of `model`.
 ModelShape OfDenseBlocks(const ModelShape& model);
-
-// Multiply-add counted as 2. Forward pass of one block (with experts where there are any), or of
-// the head, per token at sequence length `seq_len` with causal attention (PTD-P, arXiv:2104.04473,
-// appendix; attention halved for causality), and with the experts that a token is sent to. The
-// backward pass costs twice as much.
-double BlockForwardFlopsPerToken(const ModelShape& model, int64_t seq_len);
-double HeadForwardFlopsPerToken(const ModelShape& model);
 
 Words WordsOf(ModelFamily);
 // Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral", "qwen3", "qwen3_moe",

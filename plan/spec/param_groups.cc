@@ -77,11 +77,9 @@ double WeightDecayOf(const TensorSpec& tensor, absl::Span<const ParamGroup> grou
   return tensor.is_matrix() ? of_matrices : 0;
 }
 
-std::vector<SpecIssue> ParamGroupIssues(const ModelShape& model,
+std::vector<SpecIssue> ParamGroupIssues(absl::Span<const TensorSpec> tensors,
                                         absl::Span<const ParamGroup> groups) {
   std::vector<SpecIssue> issues;
-  if (groups.empty()) return issues;
-  const std::vector<TensorSpec> tensors = Tensors(model);
   for (const ParamGroup& group : groups) {
     if (!std::isfinite(group.weight_decay) || group.weight_decay < 0) {
       issues.push_back(

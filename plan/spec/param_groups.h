@@ -27,9 +27,8 @@ bool MatchesPattern(absl::string_view pattern, absl::string_view name);
 double WeightDecayOf(const TensorSpec& tensor, absl::Span<const ParamGroup> groups,
                      double of_matrices);
 
-// Names that no tensor of the model has, with the nearest that one has; decays out of range.
-// REQUIRES: CheckModel(model).ok().
-std::vector<SpecIssue> ParamGroupIssues(const ModelShape& model,
+// Names that none of the model's `tensors` has, with the nearest that one has; decays out of range.
+std::vector<SpecIssue> ParamGroupIssues(absl::Span<const TensorSpec> tensors,
                                         absl::Span<const ParamGroup> groups);
 
 }  // namespace weft

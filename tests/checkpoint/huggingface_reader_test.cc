@@ -19,6 +19,7 @@
 
 #include "absl/strings/strip.h"
 #include "checkpoint/huggingface.h"
+#include "plan/block/tensors.h"
 #include "tests/checkpoint/small_models.h"
 
 namespace weft {

@@ -15,6 +15,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "plan/block/tensors.h"
 #include "tests/checkpoint/small_checkpoint.h"
 #include "tests/checkpoint/small_models.h"
 

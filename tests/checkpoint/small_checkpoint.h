@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "plan/block/tensors.h"
 #include "plan/spec/model.h"
 
 namespace weft {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/huggingface.h"
+#include "plan/block/tensors.h"
 #include "tests/checkpoint/small_checkpoint.h"
 #include "tests/checkpoint/small_models.h"
 

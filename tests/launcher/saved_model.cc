@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "gtest/gtest.h"
+#include "plan/block/tensors.h"
 
 namespace weft {
 

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "plan/block/tensors.h"
 #include "tests/parity/kept_curves.h"
 #include "tests/parity/training.h"
 

@@ -14,6 +14,7 @@
 #include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "data/sampling.h"
+#include "plan/block/tensors.h"
 #include "plan/shards/shard.h"
 #include "tests/parity/training.h"
 #include "worker/backend/cpu/device_cpu.h"

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/shards/factored_moments.h"
 #include "tests/worker/passing_backend.h"

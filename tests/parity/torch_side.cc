@@ -20,6 +20,7 @@
 #include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
 #include "nlohmann/json.hpp"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "tests/parity/parity_job.h"
 #include "tests/worker/backend/thread_comm.h"

@@ -20,6 +20,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/verify.h"
 #include "nlohmann/json.hpp"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/shards/shard.h"
 #include "tests/places.h"

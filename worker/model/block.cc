@@ -1,77 +1,120 @@
 #include "worker/model/block.h"
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "plan/errors.h"
-#include "plan/memory/memory.h"
 #include "plan/shards/batch_order.h"
 #include "worker/model/context.h"
 #include "worker/model/rotary.h"
 
 namespace weft {
+namespace {
 
-Block::Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-             const Parameters& parameters, const FusedLinears& fused, Recompute recompute,
+View Of(int value, const std::vector<View>& views) {
+  return views[static_cast<size_t>(value)];
+}
+
+// Names of an operation's layers, without ".weight".
+std::vector<std::string> LayersOf(const BlockOps& ops, const BlockOp& op,
+                                  const std::string& prefix) {
+  std::vector<std::string> layers;
+  for (const int param : op.params) {
+    absl::string_view name = ops.params[static_cast<size_t>(param)].name;
+    if (absl::ConsumeSuffix(&name, ".weight")) layers.push_back(absl::StrCat(prefix, name));
+  }
+  return layers;
+}
+
+}  // namespace
+
+BlockActivations BlockActivations::With(const BlockActivations& rest) const {
+  BlockActivations whole = *this;
+  for (size_t i = 0; i < whole.views.size(); ++i) {
+    if (whole.views[i].data == nullptr) whole.views[i] = rest.views[i];
+  }
+  return whole;
+}
+
+Block::Block(const ModelShape& model, const BlockOps& ops, int64_t block,
+             const AttentionShape& attention, const Parameters& parameters, Recompute recompute,
              Fp8Linear* fp8, Fp8Codes* codes, TokenCut& tokens, Device& device, RankGroups& groups)
-    : device_(device),
+    : ops_(ops),
+      device_(device),
       groups_(groups),
       tokens_(tokens),
       recompute_(recompute),
       attention_(attention),
       model_(model) {
   const std::string prefix = absl::StrCat("blocks.", block, ".");
-  bucket_ = parameters.Get(prefix + "norm1.weight").bucket;
-  norm1_ = parameters.GetNorm(prefix + "norm1");
-  norm2_ = parameters.GetNorm(prefix + "norm2");
-  q_ = parameters.GetLinear(prefix + "attn.q");
-  k_ = parameters.GetLinear(prefix + "attn.k");
-  v_ = parameters.GetLinear(prefix + "attn.v");
-  o_ = parameters.GetLinear(prefix + "attn.o");
-  up_ = parameters.GetLinear(prefix + "mlp.up");
-  down_ = parameters.GetLinear(prefix + "mlp.down");
-  if (parameters.Find(prefix + "mlp.gate.weight") != nullptr) {
-    gate_ = parameters.GetLinear(prefix + "mlp.gate");
-  }
-  if (fused.qkv) {
-    qkv_ = parameters.GetFusedLinear({prefix + "attn.q", prefix + "attn.k", prefix + "attn.v"});
-    attention_.query_row_stride = qkv_->weight.rows;
-    // Else keys and values are gathered, into matrices of their own.
-    if (groups_.layout().cp == 1) attention_.key_row_stride = qkv_->weight.rows;
-  }
-  if (fused.gate_up) {
-    gate_up_ = parameters.GetFusedLinear({prefix + "mlp.gate", prefix + "mlp.up"});
-  }
+  bucket_ = parameters.Get(prefix + ops.params.front().name).bucket;
+  for (const BlockStep& step : StepsOf(ops)) steps_.push_back(MakeStep(step, prefix, parameters));
+  SetStrides();
   if (fp8 != nullptr) UseFp8(*fp8, codes);
+}
+
+Block::Step Block::MakeStep(const BlockStep& of, const std::string& prefix,
+                            const Parameters& parameters) {
+  Step step;
+  step.kind = of.kind;
+  for (const int index : of.ops) {
+    const BlockOp& op = ops_.ops[static_cast<size_t>(index)];
+    step.ops.push_back(&op);
+    if (op.params.empty()) continue;
+    const std::vector<std::string> layers = LayersOf(ops_, op, prefix);
+    if (op.kind != OpKind::kLinear) {
+      step.norm = parameters.GetNorm(layers.front());
+    } else if (layers.size() == 1) {
+      step.linears.push_back(parameters.GetLinear(layers.front()));
+    } else {
+      step.linears.push_back(parameters.GetFusedLinear(layers));
+    }
+  }
+  step.in = step.ops.front()->in.front();
+  step.out = step.ops.back()->out.front();
+  return step;
+}
+
+// Queries, keys and values that are columns of one matrix.
+void Block::SetStrides() {
+  const Layout& layout = groups_.layout();
+  const auto width_of_place = [&](int value) {
+    const int place = ops_.PlaceOf(value);
+    const int64_t width = LocalColumns(ops_, place, layout, groups_.at().tp);
+    return width == LocalColumns(ops_, value, layout, groups_.at().tp) ? 0 : width;
+  };
+  for (const Step& step : steps_) {
+    if (step.kind != StepKind::kAttention) continue;
+    const std::vector<int>& in = step.ops.front()->in;
+    attention_.query_row_stride = width_of_place(in[0]);
+    // Else keys and values are gathered, into matrices of their own.
+    if (layout.cp == 1) attention_.key_row_stride = width_of_place(in[1]);
+  }
+}
+
+bool Block::IsInFp8(const BlockOp& linear, const Fp8Layers& layers) const {
+  const absl::string_view name = ops_.params[static_cast<size_t>(linear.params.front())].name;
+  if (absl::StartsWith(name, "mlp.")) return layers.mlp;
+  return absl::StartsWith(name, "attn.k.") || absl::StartsWith(name, "attn.v.") ? layers.key
+                                                                                : layers.query;
 }
 
 void Block::UseFp8(Fp8Linear& fp8, Fp8Codes* codes) {
   fp8_ = &fp8;
-  const auto use = [&](Linear& linear) {
-    linear.fp8 = &fp8;
-    linear.fp8_weight.wide = linear.weight;
-    if (codes == nullptr) return;
-    linear.fp8_weight = codes->Take(linear.weight);
-    kept_.push_back(linear.fp8_weight);
-  };
-  const Fp8Layers& layers = fp8.layers();
-  if (qkv_ && layers.query) {
-    use(*qkv_);
-  } else {
-    if (layers.query) use(q_);
-    for (Linear* const linear : {&k_, &v_}) {
-      if (layers.key) use(*linear);
+  for (Step& step : steps_) {
+    for (size_t i = 0; i < step.linears.size(); ++i) {
+      if (!IsInFp8(*step.ops[i], fp8.layers())) continue;
+      Linear& linear = step.linears[i];
+      linear.fp8 = &fp8;
+      linear.fp8_weight.wide = linear.weight;
+      if (codes == nullptr) continue;
+      linear.fp8_weight = codes->Take(linear.weight);
+      kept_.push_back(linear.fp8_weight);
     }
   }
-  if (layers.query) use(o_);
-  if (gate_up_ && layers.mlp) {
-    use(*gate_up_);
-  } else {
-    if (gate_ && layers.mlp) use(*gate_);
-    if (layers.mlp) use(up_);
-  }
-  if (layers.mlp) use(down_);
   CHECK(codes == nullptr || codes->is_used_up());
 }
 
@@ -80,122 +123,58 @@ void Block::RenewCodes() {
   for (const Fp8Weight& weight : kept_) fp8_->Renew(weight);
 }
 
-BlockActivations BlockActivations::With(const BlockActivations& rest) const {
-  BlockActivations whole = *this;
-  const auto fill = [](View& view, const View& other) {
-    if (view.data == nullptr) view = other;
-  };
-  fill(whole.x, rest.x);
-  fill(whole.norm1.mean, rest.norm1.mean);
-  fill(whole.norm1.rstd, rest.norm1.rstd);
-  fill(whole.norm1_out, rest.norm1_out);
-  fill(whole.qkv.all, rest.qkv.all);
-  fill(whole.qkv.q, rest.qkv.q);
-  fill(whole.qkv.k, rest.qkv.k);
-  fill(whole.qkv.v, rest.qkv.v);
-  fill(whole.attn, rest.attn);
-  fill(whole.lse, rest.lse);
-  fill(whole.x_mid, rest.x_mid);
-  fill(whole.norm2.mean, rest.norm2.mean);
-  fill(whole.norm2.rstd, rest.norm2.rstd);
-  fill(whole.norm2_out, rest.norm2_out);
-  fill(whole.mlp.all, rest.mlp.all);
-  fill(whole.mlp.gate, rest.mlp.gate);
-  fill(whole.mlp.up, rest.mlp.up);
-  fill(whole.act, rest.act);
-  return whole;
+int64_t Block::RowsOf(Rows rows) const {
+  return rows == Rows::kPart ? tokens_.part_rows() : attention_.batch * attention_.query_len();
 }
 
-namespace {
-
-void CopyOutputs(absl::Span<const LinearOutput> to, absl::Span<const LinearOutput> from,
-                 Device& device) {
-  for (size_t i = 0; i < to.size(); ++i) device.Copy(to[i].y, from[i].y);
+View Block::GetBuffer(const BlockBuffer& buffer, const std::string& name, Arena& arena) const {
+  return arena.Get(name, RowsOf(buffer.rows),
+                   LocalColumns(ops_, buffer.value, groups_.layout(), groups_.at().tp));
 }
 
-// `get`(name, cols) returns a buffer [N, cols], or null where it is none of the caller's; names
-// start with `prefix`.
-template <typename Get>
-QkvViews GetQkv(bool fused, const std::string& prefix, int64_t query, int64_t key, const Get& get) {
-  if (!fused) {
-    return {
-        .q = get(prefix + "q", query), .k = get(prefix + "k", key), .v = get(prefix + "v", key)};
-  }
-  const View all = get(prefix + "qkv", query + 2 * key);
-  if (all.data == nullptr) return {};
-  return {all, all.ColRange(0, query), all.ColRange(query, key), all.ColRange(query + key, key)};
+View Block::ColumnsOf(int value, View buffer) const {
+  const Layout& layout = groups_.layout();
+  const int64_t width = LocalColumns(ops_, value, layout, groups_.at().tp);
+  if (width == buffer.cols) return buffer;
+  return buffer.ColRange(FirstColumn(ops_, value, layout, groups_.at().tp), width);
 }
-
-template <typename Get>
-GateUpViews GetGateUp(bool fused, bool has_gate, const std::string& prefix, int64_t ffn,
-                      const Get& get) {
-  if (!fused) {
-    return {.gate = has_gate ? get(prefix + "gate", ffn) : View(), .up = get(prefix + "up", ffn)};
-  }
-  const View all = get(prefix + "gate_up", 2 * ffn);
-  if (all.data == nullptr) return {};
-  return {all, all.ColRange(0, ffn), all.ColRange(ffn, ffn)};
-}
-
-}  // namespace
 
 BlockActivations Block::GetActivations(Share share, const std::string& prefix, Arena& arena) const {
-  const int64_t rows = attention_.batch * attention_.query_len();
-  const int64_t part_rows = tokens_.part_rows();
-  const int64_t hidden = norm1_.weight.cols;
-  const int64_t query = attention_.heads * attention_.head_dim;
-  const int64_t key = attention_.kv_heads * attention_.head_dim;
-  const int64_t ffn = up_.weight.rows;
-  const auto get_rows = [&](absl::string_view name, int64_t name_rows, int64_t cols) {
-    if (IsKept(name, recompute_) != (share == Share::kKept)) return View();
-    return arena.Get(absl::StrCat(prefix, "/", name), name_rows, cols);
-  };
-  const auto get = [&](absl::string_view name, int64_t cols) { return get_rows(name, rows, cols); };
-  const auto get_part = [&](absl::string_view name, int64_t cols) {
-    return get_rows(name, part_rows, cols);
-  };
-  const auto get_statistics = [&](absl::string_view norm_name, const Norm& norm) {
-    NormStatistics statistics;
-    if (norm.bias.data != nullptr) statistics.mean = get_part(absl::StrCat(norm_name, "_mean"), 1);
-    statistics.rstd = get_part(absl::StrCat(norm_name, "_rstd"), 1);
-    return statistics;
-  };
   BlockActivations saved;
-  saved.x = get_part("x", hidden);
-  saved.norm1 = get_statistics("norm1", norm1_);
-  saved.norm1_out = get_part("norm1_out", hidden);
-  saved.qkv = GetQkv(qkv_.has_value(), "", query, key, get);
-  saved.attn = get("attn", query);
-  saved.lse = get_rows("lse", attention_.batch * attention_.heads, attention_.query_len());
-  saved.x_mid = get_part("x_mid", hidden);
-  saved.norm2 = get_statistics("norm2", norm2_);
-  saved.norm2_out = get_part("norm2_out", hidden);
-  saved.mlp = GetGateUp(gate_up_.has_value(), gate_.has_value(), "", ffn, get);
-  saved.act = get("act", ffn);
+  saved.views.resize(ops_.values.size());
+  const SavedBuffers buffers = SavedBuffersOf(ops_, recompute_);
+  for (const BlockBuffer& buffer : share == Share::kKept ? buffers.kept : buffers.made_again) {
+    const View view = GetBuffer(buffer, absl::StrCat(prefix, "/", buffer.name), arena);
+    for (size_t value = 0; value < saved.views.size(); ++value) {
+      const auto index = static_cast<int>(value);
+      if (ops_.PlaceOf(index) == buffer.value) saved.views[value] = ColumnsOf(index, view);
+    }
+  }
   return saved;
 }
 
 BlockWorkspace Block::GetWorkspace(Arena& arena) const {
-  const int64_t rows = attention_.batch * attention_.query_len();
-  const int64_t query = attention_.heads * attention_.head_dim;
-  const int64_t key = attention_.kv_heads * attention_.head_dim;
   BlockWorkspace work;
-  work.dnorm = arena.Get("work/dnorm", rows, norm1_.weight.cols);
-  const auto get = [&](const std::string& name, int64_t cols) {
-    return arena.Get("work/" + name, rows, cols);
-  };
-  work.dmlp = GetGateUp(gate_up_.has_value(), gate_.has_value(), "d", up_.weight.rows, get);
-  work.dattn = get("dattn", query);
-  work.dqkv = GetQkv(qkv_.has_value(), "d", query, key, get);
+  work.gradients.resize(ops_.values.size());
+  for (const BlockBuffer& buffer : GradientBuffersOf(ops_)) {
+    const View view = GetBuffer(buffer, absl::StrCat("work/d", buffer.name), arena);
+    for (const int value : buffer.gradients_of) {
+      work.gradients[static_cast<size_t>(value)] = ColumnsOf(value, view);
+    }
+    if (buffer.name == "norm") work.dnorm = view;
+  }
   if (groups_.layout().cp > 1) {
-    const int64_t keys = attention_.batch * attention_.seq_len;
-    work.keys = arena.Get("work/keys", keys, key);
-    work.values = arena.Get("work/values", keys, key);
-    work.dkeys = arena.Get("work/dkeys", keys, key);
-    work.dvalues = arena.Get("work/dvalues", keys, key);
+    const int64_t rows = attention_.batch * attention_.seq_len;
+    const int64_t key = attention_.kv_heads * attention_.head_dim;
+    work.keys = arena.Get("work/keys", rows, key);
+    work.values = arena.Get("work/values", rows, key);
+    work.dkeys = arena.Get("work/dkeys", rows, key);
+    work.dvalues = arena.Get("work/dvalues", rows, key);
   }
   work.scores = arena.Row("work/scores");
-  if (model_.family == ModelFamily::kLlama) {
+  const bool turns = std::any_of(steps_.begin(), steps_.end(),
+                                 [](const Step& step) { return step.kind == StepKind::kTurn; });
+  if (turns) {
     work.rotary = arena.Get("work/rotary", attention_.query_len(), attention_.head_dim);
     const std::vector<int64_t> positions =
         PositionsOf(groups_.layout(), attention_.seq_len, groups_.at().cp);
@@ -212,33 +191,118 @@ AttentionShape Block::AttentionOf(int64_t documents) const {
 
 const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_documents,
                                     int64_t documents) const {
-  return device_.PrepareAttention(AttentionOf(documents), q_.weight.dtype, masks_documents,
-                                  work.scores);
+  const DType type = work.dnorm.dtype;
+  return device_.PrepareAttention(AttentionOf(documents), type, masks_documents, work.scores);
 }
 
-std::vector<LinearOutput> Block::WithLayers(const QkvViews& views) const {
-  if (qkv_) return {{*qkv_, views.all}};
-  return {{q_, views.q}, {k_, views.k}, {v_, views.v}};
-}
-
-std::vector<LinearOutput> Block::WithLayers(const GateUpViews& views) const {
-  if (gate_up_) return {{*gate_up_, views.all}};
-  if (gate_) return {{up_, views.up}, {*gate_, views.gate}};
-  return {{up_, views.up}};
-}
-
-void Block::Rotate(const BlockWorkspace& work, Turn turn, const QkvViews& views) {
-  if (work.rotary.data == nullptr) return;
-  if (qkv_) {
-    return device_.Rotate(work.rotary, turn, views.all.ColRange(0, views.q.cols + views.k.cols));
+std::vector<LinearOutput> Block::Outputs(const Step& step, const std::vector<View>& views) const {
+  std::vector<LinearOutput> outputs;
+  for (size_t i = 0; i < step.linears.size(); ++i) {
+    outputs.push_back({step.linears[i], Of(step.ops[i]->out.front(), views)});
   }
-  device_.Rotate(work.rotary, turn, views.q);
-  device_.Rotate(work.rotary, turn, views.k);
+  return outputs;
+}
+
+NormStatistics Block::StatisticsOf(const Step& step, const BlockActivations& saved) const {
+  const std::vector<int>& statistics = step.ops.front()->statistics;
+  NormStatistics views = {.mean = {}, .rstd = Of(statistics.back(), saved.views)};
+  if (statistics.size() > 1) views.mean = Of(statistics.front(), saved.views);
+  return views;
+}
+
+View Block::ByHead(View x) const {
+  CHECK(x.is_contiguous());
+  return {x.data, x.elements() / attention_.head_dim, attention_.head_dim, x.dtype};
+}
+
+// Queries and keys that lie beside each other are turned by one call.
+void Block::Rotate(const Step& step, const BlockWorkspace& work, Turn turn,
+                   const std::vector<View>& views) {
+  View pending;
+  for (const BlockOp* const op : step.ops) {
+    const View next = Of(op->out.front(), views);
+    const bool is_beside = pending.data != nullptr && pending.stride() == next.stride() &&
+                           pending.ColRange(pending.cols, next.cols).data == next.data &&
+                           !next.is_contiguous();
+    if (is_beside) {
+      pending = pending.ColRange(0, pending.cols + next.cols);
+      continue;
+    }
+    if (pending.data != nullptr) device_.Rotate(work.rotary, turn, pending);
+    pending = next;
+  }
+  device_.Rotate(work.rotary, turn, pending);
 }
 
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
   RETURN_IF_ERROR(FillActivations(saved, work));
-  return AddBranch(down_, saved.act, saved.x_mid, out);
+  return Do(steps_.back(), saved, work, out);
+}
+
+absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWorkspace& work) {
+  for (size_t i = 0; i + 1 < steps_.size(); ++i) {
+    RETURN_IF_ERROR(Do(steps_[i], saved, work, Of(steps_[i].out, saved.views)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Block::Do(const Step& step, const BlockActivations& saved, const BlockWorkspace& work,
+                       View out) {
+  const View in = Of(step.in, saved.views);
+  switch (step.kind) {
+    case StepKind::kNorm:
+      ForwardNorm(step.norm, model_.norm_eps, in, out, StatisticsOf(step, saved), device_);
+      return absl::OkStatus();
+    case StepKind::kHeadNorm: {
+      NormStatistics heads = StatisticsOf(step, saved);
+      heads.rstd = {heads.rstd.data, heads.rstd.elements(), 1, heads.rstd.dtype};
+      ForwardNorm(step.norm, model_.norm_eps, ByHead(in), ByHead(out), heads, device_);
+      return absl::OkStatus();
+    }
+    case StepKind::kProducts: {
+      ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
+      ForwardLinears(x, Outputs(step, saved.views), device_);
+      return absl::OkStatus();
+    }
+    case StepKind::kProductThenGelu: {
+      ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
+      const View h = Of(step.ops.front()->out.front(), saved.views);
+      ForwardLinearGelu(step.linears.front(), x, h, out, device_);
+      return absl::OkStatus();
+    }
+    case StepKind::kActivation:
+      ForwardActivation(*step.ops.back(), saved);
+      return absl::OkStatus();
+    case StepKind::kTurn:
+      Rotate(step, work, Turn::kForth, saved.views);
+      return absl::OkStatus();
+    case StepKind::kAttention: {
+      const BlockOp& op = *step.ops.front();
+      ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(op, saved, work));
+      device_.Attention(AttentionOf(work.documents), in, whole.k, whole.v, work.first_visible, out,
+                        LogSums(op, saved), work.scores);
+      return absl::OkStatus();
+    }
+    case StepKind::kBranch:
+      return AddBranch(step.linears.front(), in, Of(step.ops.back()->in.front(), saved.views), out);
+  }
+  CHECK(false);
+  return absl::OkStatus();
+}
+
+// GELU follows its product, or, where it is made again, is by itself.
+void Block::ForwardActivation(const BlockOp& op, const BlockActivations& saved) {
+  const View out = Of(op.out.front(), saved.views);
+  if (op.kind == OpKind::kSwiGlu) {
+    device_.SwiGlu(Of(op.in[0], saved.views), Of(op.in[1], saved.views), out);
+  } else {
+    device_.Gelu(Of(op.in[0], saved.views), out);
+  }
+}
+
+View Block::LogSums(const BlockOp& attention, const BlockActivations& saved) const {
+  const View sums = Of(attention.statistics.front(), saved.views);
+  return {sums.data, attention_.batch * attention_.heads, attention_.query_len(), sums.dtype};
 }
 
 absl::Status Block::AddBranch(const Linear& linear, View x, View residual, View out) {
@@ -253,35 +317,15 @@ absl::Status Block::AddBranch(const Linear& linear, View x, View residual, View 
   return absl::OkStatus();
 }
 
-absl::Status Block::FillActivations(const BlockActivations& saved, const BlockWorkspace& work) {
-  ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
-  ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
-  ForwardLinears(to_attention, WithLayers(saved.qkv), device_);
-  Rotate(work, Turn::kForth, saved.qkv);
-  ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
-  device_.Attention(AttentionOf(work.documents), saved.qkv.q, whole.k, whole.v, work.first_visible,
-                    saved.attn, saved.lse, work.scores);
-  RETURN_IF_ERROR(AddBranch(o_, saved.attn, saved.x, saved.x_mid));
-
-  ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
-  ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
-  if (gate_) {
-    ForwardLinears(to_mlp, WithLayers(saved.mlp), device_);
-    device_.SwiGlu(saved.mlp.gate, saved.mlp.up, saved.act);
-  } else {
-    ForwardLinearGelu(up_, to_mlp, saved.mlp.up, saved.act, device_);
-  }
-  return absl::OkStatus();
-}
-
 // Gathered again for the backward pass: kept, they would take cp times the memory of a rank's own.
-absl::StatusOr<Block::KeyValues> Block::GatherKeys(const BlockActivations& saved,
+absl::StatusOr<Block::KeyValues> Block::GatherKeys(const BlockOp& attention,
+                                                   const BlockActivations& saved,
                                                    const BlockWorkspace& work) {
-  if (groups_.layout().cp == 1) return KeyValues{saved.qkv.k, saved.qkv.v};
+  const View k = Of(attention.in[1], saved.views), v = Of(attention.in[2], saved.views);
+  if (groups_.layout().cp == 1) return KeyValues{k, v};
+  RETURN_IF_ERROR(GatherSequences(attention_.batch, k, work.dkeys, work.keys, device_, groups_));
   RETURN_IF_ERROR(
-      GatherSequences(attention_.batch, saved.qkv.k, work.dkeys, work.keys, device_, groups_));
-  RETURN_IF_ERROR(
-      GatherSequences(attention_.batch, saved.qkv.v, work.dvalues, work.values, device_, groups_));
+      GatherSequences(attention_.batch, v, work.dvalues, work.values, device_, groups_));
   return KeyValues{work.keys, work.values};
 }
 
@@ -290,12 +334,14 @@ absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspac
     case Recompute::kNone:
       return absl::OkStatus();
     case Recompute::kSelective:
-      ForwardNorm(norm1_, model_.norm_eps, saved.x, saved.norm1_out, saved.norm1, device_);
-      ForwardNorm(norm2_, model_.norm_eps, saved.x_mid, saved.norm2_out, saved.norm2, device_);
-      if (gate_) {
-        device_.SwiGlu(saved.mlp.gate, saved.mlp.up, saved.act);
-      } else {
-        device_.Gelu(saved.mlp.up, saved.act);
+      for (const Step& step : steps_) {
+        const BlockOp& op = *step.ops.back();
+        if (!RuleOf(op.kind).is_cheap) continue;
+        if (step.kind == StepKind::kNorm) {
+          RETURN_IF_ERROR(Do(step, saved, work, Of(step.out, saved.views)));
+        } else {
+          ForwardActivation(op, saved);
+        }
       }
       return absl::OkStatus();
     case Recompute::kFull:
@@ -306,40 +352,128 @@ absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspac
 }
 
 absl::Status Block::Backward(const BlockActivations& saved, const BlockWorkspace& work, View dx) {
-  RETURN_IF_ERROR(MakeAgain(saved, work));
-  RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kWhole));
-  return BackwardAttention(saved, work, dx, Part::kWhole);
+  return BackwardSteps(saved, work, dx, Part::kWhole);
 }
 
 absl::Status Block::BackwardInput(const BlockActivations& saved, const BlockWorkspace& work,
                                   View dx) {
+  return BackwardSteps(saved, work, dx, Part::kInput);
+}
+
+absl::Status Block::BackwardSteps(const BlockActivations& saved, const BlockWorkspace& work,
+                                  View dx, Part part) {
   RETURN_IF_ERROR(MakeAgain(saved, work));
-  RETURN_IF_ERROR(BackwardMlp(saved, work, dx, Part::kInput));
-  CopyOutputs(WithLayers(saved.mlp), WithLayers(work.dmlp), device_);
-  device_.Copy(saved.x_mid, dx);
-  RETURN_IF_ERROR(BackwardAttention(saved, work, dx, Part::kInput));
-  CopyOutputs(WithLayers(saved.qkv), WithLayers(work.dqkv), device_);
-  return absl::OkStatus();
-}
-
-absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
-  ASSIGN_OR_RETURN(const View dy_mlp, tokens_.Gather(dy));
-  BackwardLinearWeights({{down_, dy_mlp}}, saved.act, device_);
-  ASSIGN_OR_RETURN(const View to_mlp, tokens_.Gather(saved.norm2_out));
-  BackwardLinearWeights(WithLayers(saved.mlp), to_mlp, device_);
-  ASSIGN_OR_RETURN(const View dy_attention, tokens_.Gather(saved.x_mid));
-  BackwardLinearWeights({{o_, dy_attention}}, saved.attn, device_);
-  ASSIGN_OR_RETURN(const View to_attention, tokens_.Gather(saved.norm1_out));
-  BackwardLinearWeights(WithLayers(saved.qkv), to_attention, device_);
-  return absl::OkStatus();
-}
-
-void Block::BackwardThrough(const LinearOutput& gradient, View x, View dx, Part part) {
-  if (part == Part::kWhole) {
-    BackwardLinears({gradient}, x, dx, device_);
-  } else {
-    BackwardLinearInputs({gradient}, dx, device_);
+  Arriving arriving;
+  for (size_t i = steps_.size(); i-- > 0;) {
+    RETURN_IF_ERROR(Undo(i, saved, work, dx, part, arriving));
   }
+  return absl::OkStatus();
+}
+
+// A residual passes dx on unchanged; a branch adds its part through its norm.
+absl::Status Block::Undo(size_t index, const BlockActivations& saved, const BlockWorkspace& work,
+                         View dx, Part part, Arriving& arriving) {
+  const Step& step = steps_[index];
+  const View in = Of(step.in, saved.views);
+  switch (step.kind) {
+    case StepKind::kNorm:
+      BackwardNorm(step.norm, arriving.dnorm, in, StatisticsOf(step, saved), dx, device_);
+      return absl::OkStatus();
+    case StepKind::kHeadNorm:
+      BackwardHeadNorm(step, saved, work);
+      return absl::OkStatus();
+    case StepKind::kProductThenGelu:
+      if (!std::exchange(arriving.is_gelu_done, false)) {
+        BackwardActivation(*step.ops.back(), saved, work);
+      }
+      [[fallthrough]];
+    case StepKind::kProducts: {
+      const std::vector<LinearOutput> gradients = Outputs(step, work.gradients);
+      ASSIGN_OR_RETURN(arriving.dnorm,
+                       BackwardToNorm(gradients, in, Of(step.in, work.gradients), part));
+      if (part == Part::kWhole) return absl::OkStatus();
+      const std::vector<LinearOutput> outputs = Outputs(step, saved.views);
+      for (size_t i = 0; i < outputs.size(); ++i) device_.Copy(outputs[i].y, gradients[i].y);
+      return absl::OkStatus();
+    }
+    case StepKind::kActivation:
+      BackwardActivation(*step.ops.front(), saved, work);
+      return absl::OkStatus();
+    case StepKind::kTurn:
+      Rotate(step, work, Turn::kBack, work.gradients);
+      return absl::OkStatus();
+    case StepKind::kAttention:
+      return BackwardAttention(step, saved, work);
+    case StepKind::kBranch:
+      if (part == Part::kInput && step.out != ops_.output) {
+        device_.Copy(Of(step.out, saved.views), dx);
+      }
+      return BackwardBranch(index, saved, work, dx, part, arriving);
+  }
+  CHECK(false);
+  return absl::OkStatus();
+}
+
+// Through a layer that is cut by inputs to its input, or to that of the GELU which made this, and
+// to its parameters unless that is BackwardWeight's.
+absl::Status Block::BackwardBranch(size_t index, const BlockActivations& saved,
+                                   const BlockWorkspace& work, View dx, Part part,
+                                   Arriving& arriving) {
+  const Step& step = steps_[index];
+  const Linear& linear = step.linears.front();
+  const View in = Of(step.in, saved.views);
+  ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
+  const Step& before = steps_[index - 1];
+  arriving.is_gelu_done = before.kind == StepKind::kProductThenGelu && !linear.is_fp8();
+  if (arriving.is_gelu_done) {
+    if (part == Part::kWhole) BackwardLinearWeights({{linear, dy}}, in, device_);
+    const int h = before.ops.front()->out.front();
+    device_.GeluLinearGradient(dy, linear.weight, Of(h, saved.views), Of(h, work.gradients));
+  } else if (part == Part::kWhole) {
+    BackwardLinears({{linear, dy}}, in, Of(step.in, work.gradients), device_);
+  } else {
+    BackwardLinearInputs({{linear, dy}}, Of(step.in, work.gradients), device_);
+  }
+  return absl::OkStatus();
+}
+
+void Block::BackwardActivation(const BlockOp& op, const BlockActivations& saved,
+                               const BlockWorkspace& work) {
+  const View dy = Of(op.out.front(), work.gradients);
+  if (op.kind == OpKind::kSwiGlu) {
+    device_.SwiGluGradient(dy, Of(op.in[0], saved.views), Of(op.in[1], saved.views),
+                           Of(op.in[0], work.gradients), Of(op.in[1], work.gradients));
+  } else {
+    device_.GeluGradient(dy, Of(op.in[0], saved.views), Of(op.in[0], work.gradients));
+  }
+}
+
+// A norm adds to the gradient of its input, which here has no other part.
+void Block::BackwardHeadNorm(const Step& step, const BlockActivations& saved,
+                             const BlockWorkspace& work) {
+  const View dx = Of(step.in, work.gradients);
+  NormStatistics heads = StatisticsOf(step, saved);
+  heads.rstd = {heads.rstd.data, heads.rstd.elements(), 1, heads.rstd.dtype};
+  device_.Zero(dx);
+  BackwardNorm(step.norm, ByHead(Of(step.out, work.gradients)), ByHead(Of(step.in, saved.views)),
+               heads, ByHead(dx), device_);
+}
+
+absl::Status Block::BackwardAttention(const Step& step, const BlockActivations& saved,
+                                      const BlockWorkspace& work) {
+  const BlockOp& op = *step.ops.front();
+  ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(op, saved, work));
+  const View dk = Of(op.in[1], work.gradients), dv = Of(op.in[2], work.gradients);
+  const bool is_whole = groups_.layout().cp == 1;
+  device_.AttentionGradient(AttentionOf(work.documents), Of(op.in[0], saved.views), whole.k,
+                            whole.v, work.first_visible, Of(step.out, saved.views),
+                            LogSums(op, saved), Of(step.out, work.gradients),
+                            Of(op.in[0], work.gradients), is_whole ? dk : work.dkeys,
+                            is_whole ? dv : work.dvalues, work.scores);
+  if (is_whole) return absl::OkStatus();
+  RETURN_IF_ERROR(
+      SumScatterSequences(attention_.batch, work.dkeys, work.keys, dk, device_, groups_));
+  return SumScatterSequences(attention_.batch, work.dvalues, work.values, dv, device_, groups_);
 }
 
 absl::StatusOr<View> Block::BackwardToNorm(absl::Span<const LinearOutput> gradients, View norm_out,
@@ -362,47 +496,19 @@ absl::StatusOr<View> Block::BackwardToNorm(absl::Span<const LinearOutput> gradie
   return tokens_.EndSumOwn(dnorm);
 }
 
-// The residual passes dx on unchanged; the branch adds its part through the norm.
-absl::Status Block::BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
-                                Part part) {
-  ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
-  const View dact = work.dmlp.up;
-  if (gate_) {
-    BackwardThrough({down_, dy}, saved.act, dact, part);
-    device_.SwiGluGradient(dact, saved.mlp.gate, saved.mlp.up, work.dmlp.gate, work.dmlp.up);
-  } else if (down_.is_fp8()) {
-    BackwardThrough({down_, dy}, saved.act, dact, part);
-    device_.GeluGradient(dact, saved.mlp.up, work.dmlp.up);
-  } else {
-    if (part == Part::kWhole) BackwardLinearWeights({{down_, dy}}, saved.act, device_);
-    device_.GeluLinearGradient(dy, down_.weight, saved.mlp.up, work.dmlp.up);
+absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
+  for (size_t i = steps_.size(); i-- > 0;) {
+    const Step& step = steps_[i];
+    const View in = Of(step.in, saved.views);
+    if (step.kind == StepKind::kBranch) {
+      const View gradient = step.out == ops_.output ? dy : Of(step.out, saved.views);
+      ASSIGN_OR_RETURN(const View gathered, tokens_.Gather(gradient));
+      BackwardLinearWeights({{step.linears.front(), gathered}}, in, device_);
+    } else if (!step.linears.empty()) {
+      ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
+      BackwardLinearWeights(Outputs(step, saved.views), x, device_);
+    }
   }
-  ASSIGN_OR_RETURN(const View dnorm,
-                   BackwardToNorm(WithLayers(work.dmlp), saved.norm2_out, work.dnorm, part));
-  BackwardNorm(norm2_, dnorm, saved.x_mid, saved.norm2, dx, device_);
-  return absl::OkStatus();
-}
-
-absl::Status Block::BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work,
-                                      View dx, Part part) {
-  ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
-  BackwardThrough({o_, dy}, saved.attn, work.dattn, part);
-  ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(saved, work));
-  const bool is_whole = groups_.layout().cp == 1;
-  device_.AttentionGradient(AttentionOf(work.documents), saved.qkv.q, whole.k, whole.v,
-                            work.first_visible, saved.attn, saved.lse, work.dattn, work.dqkv.q,
-                            is_whole ? work.dqkv.k : work.dkeys,
-                            is_whole ? work.dqkv.v : work.dvalues, work.scores);
-  if (!is_whole) {
-    RETURN_IF_ERROR(SumScatterSequences(attention_.batch, work.dkeys, work.keys, work.dqkv.k,
-                                        device_, groups_));
-    RETURN_IF_ERROR(SumScatterSequences(attention_.batch, work.dvalues, work.values, work.dqkv.v,
-                                        device_, groups_));
-  }
-  Rotate(work, Turn::kBack, work.dqkv);
-  ASSIGN_OR_RETURN(const View dnorm,
-                   BackwardToNorm(WithLayers(work.dqkv), saved.norm1_out, work.dnorm, part));
-  BackwardNorm(norm1_, dnorm, saved.x, saved.norm1, dx, device_);
   return absl::OkStatus();
 }
 

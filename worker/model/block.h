@@ -1,79 +1,55 @@
-// Block: one pre-norm transformer block of GPT-2 (Radford et al., 2019) or Llama (Touvron et al.,
-// arXiv:2302.13971), cut over tp as Shoeybi et al., arXiv:1909.08053, section 3: q, k, v, gate and
-// up by outputs, o and down by inputs. The two sums over tp of the forward pass follow o and down;
-// the two of the backward pass precede the norms, and move beside weight gradients where these are
-// not another action's.
-//
-// What the families differ in shows in the parameters: a norm without bias is RMSNorm, an mlp with
-// a gate is SwiGLU instead of GELU. Llama alone has rotary positions: q and k are kept turned.
+// Block: one transformer block, computed as its list of operations says (plan/block/block_ops), cut
+// over tp as Shoeybi et al., arXiv:1909.08053, section 3: what makes queries, keys, values and the
+// feed-forward's inner columns by outputs, what leads back to the residuals by inputs. The sums
+// over tp of the forward pass follow the latter; those of the backward pass precede the norms, and
+// move beside weight gradients where these are not another action's.
 //
 // Everything outside the cut (x, norms, residuals) is the same on each tp rank, bit for bit; or,
 // under sequence parallelism, each rank has R of its N rows (worker/model/token_cut.h).
 //
-// Where the stage recomputes, blocks keep a part of their activations only (IsKept in
-// plan/memory/memory). The rest lies in buffers that others use too, and the backward pass first
-// makes it again: by the same operations in the same order, so that it does not change a bit of any
-// gradient. But for one rounding: a device that fuses may give the forward pass GELU of what is not
-// rounded yet, and selective recompute has only what is (`up`).
+// Where the stage recomputes, blocks keep a part of their activations only (SavedBuffersOf in
+// plan/block/block_buffers). The rest lies in buffers that others use too, and the backward pass
+// first makes it again: by the same operations in the same order, so that it does not change a bit
+// of any gradient. But for one rounding: a device that fuses may give the forward pass GELU of what
+// is not rounded yet, and selective recompute has only what is (`up`).
 #pragma once
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plan/shards/fused_linears.h"
+#include "plan/block/block_buffers.h"
+#include "plan/block/block_ops.h"
 #include "plan/spec/layout.h"
 #include "plan/spec/model.h"
 #include "worker/backend/device.h"
+#include "worker/model/block_steps.h"
 #include "worker/model/token_cut.h"
 #include "worker/state/arena.h"
 #include "worker/state/parameters.h"
 
 namespace weft {
 
-// Outputs of q, k and v, or the gradients of these. Where the three are one layer
-// (plan/shards/fused_linears.h) they are columns of `all` [N, (H + 2K)*E], which else is null.
-struct QkvViews {
-  View all = {};
-  View q = {};          // [N, H*E]
-  View k = {}, v = {};  // [N, K*E]
-};
-
-// The same of gate and up; `all` [N, 2F].
-struct GateUpViews {
-  View all = {};
-  View gate = {}, up = {};  // [N, F]
-};
-
-// A forward pass saves these for its backward pass. N = B*T / cp rows, R of them on this rank; H,
-// K, F: this rank's part. Views that the family does not have are null.
+// A forward pass saves these for its backward pass: a view for each of BlockOps::values, without
+// data where the value lies nowhere or in another set. The first is the block's input [R, D].
 struct BlockActivations {
-  View x;                // [R, D]
-  NormStatistics norm1;  // [R, 1]
-  View norm1_out;        // [R, D]
-  QkvViews qkv;
-  View attn;             // [N, H*E]
-  View lse;              // [B*H, T / cp]
-  View x_mid;            // [R, D]
-  NormStatistics norm2;  // [R, 1]
-  View norm2_out;        // [R, D]
-  GateUpViews mlp;
-  View act;  // [N, F]
+  std::vector<View> views;
 
+  View x() const { return views.front(); }
   // Each view that is null here is that of `rest`.
   BlockActivations With(const BlockActivations& rest) const;
 };
 
 // Shared by all blocks of a stage. All but `rotary` and `first_visible` die within one action.
 struct BlockWorkspace {
-  View dnorm;        // [N, D]
-  GateUpViews dmlp;  // that of `act` becomes that of `up` in its place
-  View dattn;        // [N, H*E]
-  QkvViews dqkv;
+  // The gradient of each of BlockOps::values, without data for residuals. That of an activation's
+  // output is that of its last input, in whose place it becomes the latter.
+  std::vector<View> gradients;
+  View dnorm;   // [N, D] the gradient of a norm's output
   View scores;  // scratch of attention
-  View rotary;  // [T / cp, E], a table
+  View rotary;  // [T / cp, E], a table; null: the model has no rotary positions
   // Under context parallelism, [B*T, K*E] of whole sequences; while the one pair is in use the
   // other holds its rows by rank (worker/model/context.h).
   View keys, values, dkeys, dvalues;
@@ -84,10 +60,11 @@ struct BlockWorkspace {
 
 class Block {
  public:
-  // Borrows `fp8` (null: all products are in the type of the weights), `tokens`, `device` and
-  // `groups`. `codes`: in which codes of weights are kept for a step; null: they are not.
-  Block(const ModelShape& model, int64_t block, const AttentionShape& attention,
-        const Parameters& parameters, const FusedLinears& fused, Recompute recompute,
+  // Borrows `ops`, `fp8` (null: all products are in the type of the weights), `tokens`, `device`
+  // and `groups`. `codes`: in which codes of weights are kept for a step; null: they are not.
+  // `attention` says all but the strides.
+  Block(const ModelShape& model, const BlockOps& ops, int64_t block,
+        const AttentionShape& attention, const Parameters& parameters, Recompute recompute,
         Fp8Linear* fp8, Fp8Codes* codes, TokenCut& tokens, Device& device, RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
@@ -109,7 +86,7 @@ class Block {
   void OutdateCodes() { are_codes_old_ = true; }
   void RenewCodes();
 
-  // Reads saved.x [R, D], fills the rest of `saved`, writes the block's output to `out` [R, D].
+  // Reads saved.x() [R, D], fills the rest of `saved`, writes the block's output to `out` [R, D].
   absl::Status Forward(const BlockActivations& saved, const BlockWorkspace& work, View out);
 
   // `dx` [R, D] holds the gradient of the output and becomes that of the input. Accumulates the
@@ -118,9 +95,8 @@ class Block {
 
   // Backward in two: BackwardInput leaves out the gradients of the linear layers' parameters, and
   // BackwardWeight accumulates these, given `dy` [R, D], the gradient of the block's output. What
-  // the second half needs from the first takes the place of activations of no further use: the
-  // gradients of q, k, v, gate and up their own, that of attention's output x_mid's. What was made
-  // again stays for the second half too.
+  // the second half needs from the first, the gradients of the layers' outputs, takes the place of
+  // the outputs, which are of no further use. What was made again stays for the second half too.
   absl::Status BackwardInput(const BlockActivations& saved, const BlockWorkspace& work, View dx);
   absl::Status BackwardWeight(const BlockActivations& saved, View dy);
 
@@ -129,36 +105,75 @@ class Block {
   struct KeyValues {
     View k, v;  // [B*T, K*E]
   };
+  // A step with its parameters.
+  struct Step {
+    StepKind kind = StepKind::kNorm;
+    std::vector<const BlockOp*> ops;
+    Norm norm;
+    std::vector<Linear> linears;  // of the step's linear operations
+    int in = 0;                   // the first input of the first operation
+    int out = 0;                  // of the last operation
+  };
+  // What a backward pass hands from a step to the one before it.
+  struct Arriving {
+    View dnorm;                 // [R, D] the gradient of a norm's output, summed over tp
+    bool is_gelu_done = false;  // a product's backward pass was through GELU, too
+  };
 
+  Step MakeStep(const BlockStep& step, const std::string& prefix, const Parameters& parameters);
   void UseFp8(Fp8Linear& fp8, Fp8Codes* codes);
-  AttentionShape AttentionOf(int64_t documents) const;
-  // Layers with their outputs, or the gradients of these; as one where they are fused.
-  std::vector<LinearOutput> WithLayers(const QkvViews& views) const;
-  std::vector<LinearOutput> WithLayers(const GateUpViews& views) const;
-  // q and k, in place; nothing without rotary positions.
-  void Rotate(const BlockWorkspace& work, Turn turn, const QkvViews& views);
+  bool IsInFp8(const BlockOp& linear, const Fp8Layers& layers) const;
+  void SetStrides();
 
-  // All of `saved` from saved.x.
+  int64_t RowsOf(Rows rows) const;
+  View GetBuffer(const BlockBuffer& buffer, const std::string& name, Arena& arena) const;
+  // The value's part of a buffer in which it, or its gradient, lies.
+  View ColumnsOf(int value, View buffer) const;
+
+  AttentionShape AttentionOf(int64_t documents) const;
+  std::vector<LinearOutput> Outputs(const Step& step, const std::vector<View>& views) const;
+  NormStatistics StatisticsOf(const Step& step, const BlockActivations& saved) const;
+  // A row for each head.
+  View ByHead(View x) const;
+  void Rotate(const Step& step, const BlockWorkspace& work, Turn turn,
+              const std::vector<View>& views);
+
+  // Carries out a step of a forward pass; `out` is the block's.
+  absl::Status Do(const Step& step, const BlockActivations& saved, const BlockWorkspace& work,
+                  View out);
+  // Carries out all steps but the last, which makes the block's output.
   absl::Status FillActivations(const BlockActivations& saved, const BlockWorkspace& work);
-  // The part of it that is not kept.
+  // Makes the part of the activations again that is not kept.
   absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
   // `out` [R, D] = residual [R, D] + linear(x), which is cut by inputs and so a sum over tp.
   absl::Status AddBranch(const Linear& linear, View x, View residual, View out);
   // Returns the keys and values of whole sequences: all that this rank's queries attend to.
-  absl::StatusOr<KeyValues> GatherKeys(const BlockActivations& saved, const BlockWorkspace& work);
-  absl::Status BackwardMlp(const BlockActivations& saved, const BlockWorkspace& work, View dx,
-                           Part part);
-  absl::Status BackwardAttention(const BlockActivations& saved, const BlockWorkspace& work, View dx,
-                                 Part part);
-  // Through a layer that is cut by inputs to its input, and to its parameters unless that is
-  // BackwardWeight's.
-  void BackwardThrough(const LinearOutput& gradient, View x, View dx, Part part);
-  // The same through layers that are cut by outputs, to the norm whose output [R, D] they share.
-  // Returns the gradient of that, a sum over tp in `dnorm` [N, D], which moves beside the products
-  // of the parameters' gradients; what these take is gathered beside the products before.
+  absl::StatusOr<KeyValues> GatherKeys(const BlockOp& attention, const BlockActivations& saved,
+                                       const BlockWorkspace& work);
+  View LogSums(const BlockOp& attention, const BlockActivations& saved) const;  // [B*H, T / cp]
+  void ForwardActivation(const BlockOp& op, const BlockActivations& saved);
+
+  absl::Status BackwardSteps(const BlockActivations& saved, const BlockWorkspace& work, View dx,
+                             Part part);
+  // Carries out the backward pass of a step.
+  absl::Status Undo(size_t index, const BlockActivations& saved, const BlockWorkspace& work,
+                    View dx, Part part, Arriving& arriving);
+  absl::Status BackwardBranch(size_t index, const BlockActivations& saved,
+                              const BlockWorkspace& work, View dx, Part part, Arriving& arriving);
+  absl::Status BackwardAttention(const Step& step, const BlockActivations& saved,
+                                 const BlockWorkspace& work);
+  void BackwardActivation(const BlockOp& op, const BlockActivations& saved,
+                          const BlockWorkspace& work);
+  void BackwardHeadNorm(const Step& step, const BlockActivations& saved,
+                        const BlockWorkspace& work);
+  // Through layers that are cut by outputs, to the norm whose output [R, D] they share, and to
+  // their parameters unless these are BackwardWeight's. Returns the gradient of that, a sum over tp
+  // in `dnorm` [N, D], which moves beside the products of the parameters' gradients; what these
+  // take is gathered beside the products before.
   absl::StatusOr<View> BackwardToNorm(absl::Span<const LinearOutput> gradients, View norm_out,
                                       View dnorm, Part part);
 
+  const BlockOps& ops_;
   Device& device_;
   RankGroups& groups_;
   TokenCut& tokens_;
@@ -166,10 +181,7 @@ class Block {
   AttentionShape attention_;
   ModelShape model_;
   int bucket_ = 0;
-  Norm norm1_, norm2_;
-  Linear q_, k_, v_, o_, up_, down_;
-  std::optional<Linear> gate_;           // SwiGLU
-  std::optional<Linear> qkv_, gate_up_;  // where they are fused
+  std::vector<Step> steps_;
   Fp8Linear* fp8_ = nullptr;
   std::vector<Fp8Weight> kept_;  // of which codes are kept
   bool are_codes_old_ = false;

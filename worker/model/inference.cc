@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "data/documents.h"
+#include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "worker/model/rotary.h"
 #include "worker/state/groups.h"

@@ -27,6 +27,7 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
   const bool is_fp8 = numerics.precision == Precision::kFp8;
   const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout_) : Fp8Layers();
   fused_ = FusedLinearsOf(parameters.runs(), fp8, !document_bounds_.empty());
+  ops_ = FusedOpsOf(model, 0, fused_);
   MakeFp8(model, fp8, parameters, arena);
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
@@ -113,7 +114,7 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
     std::copy(held.pieces.begin(), held.pieces.end(), attention.piece);
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
-      blocks.emplace_back(model, block, attention, parameters, fused_,
+      blocks.emplace_back(model, ops_, block, attention, parameters,
                           layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr,
                           codes_.empty() ? nullptr : &codes_[next_block], tokens_, device_,
                           groups_);
@@ -221,7 +222,7 @@ absl::Status Stage::Exchange(absl::Span<const Action> transfers) {
     transfer.peer = groups_.RankOfStage(PeerStage(action.op, groups_.at().pp, layout_.pp));
     switch (action.op) {
       case Op::kRecvActivation:
-        transfer.data = TakeSlots(action).front()->x;
+        transfer.data = TakeSlots(action).front()->x();
         break;
       case Op::kSendActivation:
         transfer.send = true;
@@ -248,7 +249,7 @@ absl::Status Stage::Forward(const Action& action) {
     RETURN_IF_ERROR(zero_.OpenWeights(embedding_->bucket()));
     RETURN_IF_ERROR(embedding_->Forward(MicrobatchOf(ids_, action.microbatch),
                                         MicrobatchOf(positions_, action.microbatch),
-                                        slots.front()->x));
+                                        slots.front()->x()));
   }
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   const View output = MakesLoss(action) ? head_->input() : send_activation_;
@@ -256,7 +257,7 @@ absl::Status Stage::Forward(const Action& action) {
   const bool waits = WaitsForWeights(action);
   const auto pass = [&]() -> absl::Status {
     for (size_t i = 0; i < blocks.size(); ++i) {
-      const View out = i + 1 < blocks.size() ? slots[i + 1]->x : output;
+      const View out = i + 1 < blocks.size() ? slots[i + 1]->x() : output;
       RETURN_IF_ERROR(zero_.OpenWeights(blocks[i].bucket()));
       if (waits) blocks[i].RenewCodes();
       const auto block = [&] { return blocks[i].Forward(slots[i]->With(scratch), work_, out); };
@@ -328,7 +329,7 @@ absl::Status Stage::BackwardInput(const Action& action) {
       RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
       RETURN_IF_ERROR(blocks[i].BackwardInput(slots[i]->With(pending.blocks[i]), work_, dx));
       RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
-      if (i > 0) device_.Copy(slots[i]->x, dx);
+      if (i > 0) device_.Copy(slots[i]->x(), dx);
     }
     return absl::OkStatus();
   };
@@ -352,7 +353,7 @@ absl::Status Stage::BackwardWeight(const Action& action) {
   std::vector<Block>& blocks = chunks_[static_cast<size_t>(action.chunk)];
   const auto pass = [&]() -> absl::Status {
     for (size_t i = blocks.size(); i-- > 0;) {
-      const View dy = i + 1 < blocks.size() ? slots[i + 1]->x : pending->dy;
+      const View dy = i + 1 < blocks.size() ? slots[i + 1]->x() : pending->dy;
       RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
       RETURN_IF_ERROR(blocks[i].BackwardWeight(slots[i]->With(pending->blocks[i]), dy));
       RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));

@@ -25,6 +25,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "plan/block/block_ops.h"
 #include "plan/memory/memory.h"
 #include "plan/schedule/schedule.h"
 #include "plan/spec/layout.h"
@@ -140,6 +141,7 @@ class Stage {
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
   FusedLinears fused_;
+  BlockOps ops_;                            // of each block: all are of one kind
   std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
   std::vector<Fp8Codes> codes_;             // by block of the stage; empty: not kept
   std::vector<std::vector<Block>> chunks_;  // by chunk

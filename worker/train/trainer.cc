@@ -353,8 +353,9 @@ absl::Status Trainer::ReduceParts() {
   Failpoint("step.reduce_parts");
   for (const OwnPiece& piece : parameters_->own()) {
     if (piece.shard.gradient_parts == 1) continue;
-    RETURN_IF_ERROR(piece.shard.tensor.is_norm ? groups_->SumOverTensor(piece.gradient)
-                                               : groups_->SumOverKvCopies(piece.gradient));
+    const bool is_whole = piece.shard.tensor.sum != GradientSum::kNone;
+    RETURN_IF_ERROR(is_whole ? groups_->SumOverTensor(piece.gradient)
+                             : groups_->SumOverKvCopies(piece.gradient));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/job_file/job_yaml.h"
+#include "plan/block/tensors.h"
 #include "plan/keys/model_keys.h"
 #include "plan/spec/layout_rules.h"
 #include "tests/launcher/job_file_for_test.h"

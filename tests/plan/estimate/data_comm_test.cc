@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "plan/block/tensors.h"
 #include "plan/estimate/machine.h"
 #include "plan/estimate/state_bytes.h"
 #include "plan/estimate/step_estimate.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/block/tensors.h"
 #include "plan/estimate/bill.h"
 #include "plan/estimate/model_flops.h"
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/block/tensors.h"
 #include "plan/spec/layout_text.h"
 #include "tests/plan/estimate/sample_questions.h"
 

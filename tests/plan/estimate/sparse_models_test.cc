@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "plan/block/tensors.h"
 #include "plan/estimate/memory_estimate.h"
 #include "plan/estimate/model_flops.h"
 #include "plan/estimate/pass_cost.h"

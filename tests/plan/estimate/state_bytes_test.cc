@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "plan/block/tensors.h"
 #include "plan/shards/shard.h"
 #include "plan/spec/layout_text.h"
 #include "tests/plan/estimate/sample_questions.h"

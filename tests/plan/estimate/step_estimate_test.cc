@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "plan/block/flops.h"
+#include "plan/block/tensors.h"
 #include "plan/estimate/rank_parts.h"
 #include "plan/memory/memory.h"
 #include "plan/spec/layout_rules.h"
@@ -143,7 +145,7 @@ TEST(StepEstimate, ComputeIsThreeForwardPassesOfTheWholeBatch) {
   const double tokens = 16 * 256;
   const double flops =
       3 * tokens *
-      (6 * BlockForwardFlopsPerToken(job.model, 256) + HeadForwardFlopsPerToken(job.model));
+      (6 * BlockForwardFlopsPerToken(job.model, 0, 256) + HeadForwardFlopsPerToken(job.model));
   for (const int dp : {1, 2, 4}) {
     const Layout layout = {.dp = dp, .micro_batch_size = 2, .gradient_accumulation_steps = 8 / dp};
     const double total_s = EstimateStep(Asked(job), layout).total_s();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/block/tensors.h"
 #include "plan/explain/schedule_svg.h"
 #include "plan/search/search.h"
 #include "tests/golden/golden.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "plan/block/tensors.h"
 #include "plan/memory/cudnn_attention.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/step_schedule.h"

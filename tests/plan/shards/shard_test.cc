@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/block/tensors.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_text.h"

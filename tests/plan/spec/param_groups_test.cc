@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/block/tensors.h"
 #include "tests/plan/sample_jobs.h"
 
 namespace weft {
@@ -73,7 +74,7 @@ TEST(ParamGroups, RefuseWhatNoTensorIsNamedWithTheNearest) {
       {{{"*"}, -1}, "weight_decay -1 is out of range; use 0 (no decay) or more"},
   };
   for (const auto& [group, message] : cases) {
-    const std::vector<SpecIssue> issues = ParamGroupIssues(SampleJob().model, {&group, 1});
+    const std::vector<SpecIssue> issues = ParamGroupIssues(Tensors(SampleJob().model), {&group, 1});
     if (message == nullptr) {
       EXPECT_THAT(issues, IsEmpty());
       continue;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/block/tensors.h"
 #include "tests/worker/backend/device_fixture.h"
 #include "worker/backend/adafactor_steps.h"
 #include "worker/backend/cpu/device_cpu.h"

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "plan/block/tensors.h"
 #include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/verify.h"
+#include "plan/block/tensors.h"
 #include "plan/spec/layout_text.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/block/tensors.h"
 #include "plan/spec/layout_text.h"
 #include "tests/worker/rank_threads.h"
 

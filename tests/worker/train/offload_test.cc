@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/block/tensors.h"
 #include "plan/memory/memory.h"
 #include "plan/spec/layout_text.h"
 #include "tests/worker/passing_backend.h"

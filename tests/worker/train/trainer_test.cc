@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "plan/block/tensors.h"
 #include "plan/spec/layout_text.h"
 #include "tests/worker/passing_backend.h"
 #include "tests/worker/rank_threads.h"

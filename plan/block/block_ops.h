@@ -1,0 +1,130 @@
+// A transformer block as data: operations on named values and parameters, in the order in which a
+// forward pass does them. OpsOf alone knows what a model's blocks are made of. The tensors of a
+// model (plan/block/tensors) and the buffers of a block (plan/block/block_buffers) follow from the
+// list; nobody states them again. Pure values; safe from any thread.
+//
+// Sizes are those of the whole, unsharded block: a Dim says how many there are and where an axis of
+// the rank grid may cut them. Letters: glossary.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "plan/spec/layout.h"
+#include "plan/spec/model.h"
+
+namespace weft {
+
+enum class DimCut {
+  kWhole,         // nowhere: each rank has all of it
+  kTensor,        // over tp; where there are fewer units than ranks, neighbours hold copies
+  kExpertTensor,  // over the tp of experts
+};
+
+// The extent of a tensor or a value along one direction.
+struct Dim {
+  int64_t count = 1;
+  int64_t unit = 1;  // cuts fall on multiples of this: one head's elements
+  DimCut cut = DimCut::kWhole;
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+// Returns how much of `dim` the tp rank `tp_index` has. Cuts are as even as possible in units,
+// earlier ranks take the remainder.
+int64_t LocalCount(const Dim& dim, const Layout& layout, int tp_index);
+
+// Rows of a value: which tokens of a microbatch a rank has it for.
+enum class Rows {
+  kPart,    // R, this rank's part of the residuals' tokens: N, or N / tp (sequence parallelism)
+  kTokens,  // N = B * T / cp
+  kRouted,  // copies of tokens that this rank's experts are sent
+};
+
+// A BlockValue with this place lies in memory of its own.
+inline constexpr int kOwnPlace = -1;
+
+// A matrix [rows, cols] that operations take and give.
+struct BlockValue {
+  absl::string_view name = {};  // "norm1_out"; a buffer is called after it
+  Rows rows = Rows::kTokens;
+  Dim cols;                   // count 0: as many as those have that lie in it (Fuse)
+  bool is_statistic = false;  // fp32, whatever activations are
+  // Index of the value in whose memory this one lies: as columns of a wider one (Fuse), or in the
+  // place of one that nobody needs any more.
+  int place = kOwnPlace;
+};
+
+// A trained tensor of the block: a weight [out, in], or a vector [out].
+struct BlockParam {
+  std::string name = {};  // "attn.q.weight"
+  Dim out = {};
+  Dim in = {.count = 0};  // count 0: a vector
+  int64_t experts = 0;    // so many of it, a `*` in its name stands for each one's index; 0: one
+  GradientSum sum = GradientSum::kNone;
+  InitialValue initial = InitialValue::kNormal;
+  double initial_std = 0;  // for kNormal
+};
+
+enum class OpKind {
+  kNorm,       // in: x; out: LayerNorm or RMSNorm of it; statistics: mean of the former, 1 / std
+  kHeadNorm,   // the same of each head by itself
+  kLinear,     // in: x; out: x W' + b
+  kRotate,     // in: queries or keys; out: turned by their position, in place
+  kJoinHeads,  // in: parts of each head, one of them maybe shared by all; out: heads
+  kAttention,  // in: q, k, v; out: softmax(q k') v; statistics: log of the sums of exponentials
+  kAdd,        // in: a residual and what is added; out: the sum, in the place of the latter
+  kGelu,       // in: x; out: its activation, likewise:
+  kSquaredRelu,
+  kSwiGlu,     // in: gate, up; out: silu(gate) up
+  kRoute,      // in: logits of all experts; out: shares of the chosen ones
+  kDispatch,   // in: x; out: a row for each expert that a token is sent to
+  kCombine,    // in: rows of experts, shares; out: their sum by token
+  kScaleRows,  // in: x, a logit for each row; out: x sigmoid(logit)
+};
+
+// What a gradient needs, and where it may be put, by kind of operation. Of `in`, `out`, statistics
+// and parameters the gradient of the inputs reads those named here; that of the weights reads `in`.
+struct OpRule {
+  bool input_reads_in = false;
+  bool input_reads_out = false;
+  bool reads_statistics = false;
+  bool weight_reads_in = false;
+  // The outputs are made again under selective recompute: they cost little beside products.
+  bool is_cheap = false;
+  enum class Gradient {
+    kOwn,          // each input's gradient has a place of its own
+    kPasses,       // that of the output is that of each input
+    kOfLastInput,  // that of the output becomes that of the last input in its place
+  } gradient = Gradient::kOwn;
+};
+const OpRule& RuleOf(OpKind kind);
+
+struct BlockOp {
+  OpKind kind = OpKind::kLinear;
+  std::vector<int> in = {}, out = {}, statistics = {};  // indices of values
+  std::vector<int> params = {};                         // indices of parameters
+  // Linear layers with one name here follow each other, read the same input and may be one product
+  // (Fuse); the name is that of the wide output. Empty: this one is by itself.
+  absl::string_view joint = {};
+};
+
+struct BlockOps {
+  std::vector<BlockValue> values;  // the first is the block's input
+  std::vector<BlockParam> params;  // in the order of checkpoints and buckets
+  std::vector<BlockOp> ops;
+  int output = 0;
+
+  // Index of the value whose memory holds `value`: its own, or at the end of BlockValue::place.
+  int PlaceOf(int value) const;
+};
+
+// Returns the operations of block `block` of the model. REQUIRES: CheckModel holds.
+BlockOps OpsOf(const ModelShape& model, int64_t block);
+
+// Makes one operation with one wide output of the linear layers whose BlockOp::joint is `joint`:
+// values that were outputs of these are its columns, one after the other in the order of values.
+BlockOps Fuse(BlockOps block, absl::string_view joint);
+
+}  // namespace weft

@@ -1,0 +1,18 @@
+// Work of a forward pass, from the lists of operations (plan/block/block_ops). A multiply-add
+// counts as 2; the backward pass costs twice as much. Pure.
+#pragma once
+#include <cstdint>
+
+#include "plan/spec/model.h"
+
+namespace weft {
+
+// Of block `block`, per token at sequence length `seq_len` with causal attention (PTD-P,
+// arXiv:2104.04473, appendix; attention halved for causality), with the experts that a token is
+// sent to.
+double BlockForwardFlopsPerToken(const ModelShape& model, int64_t block, int64_t seq_len);
+
+// Of the head, per token.
+double HeadForwardFlopsPerToken(const ModelShape& model);
+
+}  // namespace weft

@@ -1,0 +1,30 @@
+// The steps in which the worker computes a block: operations of its list (plan/block/block_ops)
+// that a device or a communicator does together. Pure.
+#pragma once
+#include <vector>
+
+#include "plan/block/block_ops.h"
+
+namespace weft {
+
+enum class StepKind {
+  kNorm,             // {norm}
+  kHeadNorm,         // {norm}
+  kProducts,         // {linear, ...}: of one input, which is gathered once for all of them
+  kProductThenGelu,  // {linear, gelu}
+  kActivation,       // {activation}
+  kTurn,             // {rotate, ...}
+  kAttention,        // {attention}
+  kBranch,           // {linear, add}: a product cut by inputs, its sum over tp, the residual
+};
+
+struct BlockStep {
+  StepKind kind = StepKind::kNorm;
+  std::vector<int> ops;  // indices
+};
+
+// All of a block's operations, each once, in their order. REQUIRES: the engine runs all of them
+// (EngineIssues).
+std::vector<BlockStep> StepsOf(const BlockOps& block);
+
+}  // namespace weft
