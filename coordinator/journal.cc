@@ -24,21 +24,25 @@ bool IsSameFolder(const std::string& a, const std::string& b) {
   return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
-// The run folder of the newest submission; empty: there is none.
-std::string RunFolderOf(const std::vector<StoredEvent>& facts) {
+// Null: nothing was submitted.
+const Submitted* NewestSubmission(const std::vector<StoredEvent>& facts) {
   for (auto fact = facts.rbegin(); fact != facts.rend(); ++fact) {
-    if (const auto* submitted = std::get_if<Submitted>(&fact->event)) return submitted->run_folder;
+    if (const auto* submitted = std::get_if<Submitted>(&fact->event)) return submitted;
   }
-  return "";
+  return nullptr;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Journal>> Journal::OpenInRunFolder(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Journal>> Journal::OpenInRunFolder(const std::string& path,
+                                                                  const std::string& run_id) {
   ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Open(path));
-  ASSIGN_OR_RETURN(const std::vector<StoredEvent> facts, journal->Replay());
-  const std::string is_of = RunFolderOf(facts);
-  if (is_of.empty() || IsSameFolder(is_of, EntryOf(path).folder)) return journal;
+  ASSIGN_OR_RETURN(journal->read_, journal->Replay());
+  const Submitted* const newest = NewestSubmission(*journal->read_);
+  if (newest == nullptr) return journal;
+  // Where the folder stands is looked at, too: the paths in the journal are those of then.
+  const bool is_same_run = run_id.empty() || newest->run.id == run_id;
+  if (is_same_run && IsSameFolder(newest->run_folder, EntryOf(path).folder)) return journal;
   journal.reset();
   ASSIGN_OR_RETURN(std::string aside, RecordFile::MoveAside(path, "of-another-folder"));
   ASSIGN_OR_RETURN(journal, Open(path));
@@ -60,6 +64,10 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::OpenToRead(const std::string& 
 
 absl::StatusOr<std::vector<StoredEvent>> Journal::Replay() {
   std::vector<StoredEvent> history;
+  if (read_) {
+    history = *std::exchange(read_, std::nullopt);
+    return history;
+  }
   const auto no_snapshot = [](int64_t, absl::string_view) {
     return absl::DataLossError("a job has no snapshot");
   };

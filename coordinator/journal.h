@@ -2,6 +2,7 @@
 // file and its format are described in proto/journal.proto. Used by one thread.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,15 +23,17 @@ class Journal final {
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
 
   // As Open, of the journal that lies in its run's folder. One whose newest submission is of
-  // another folder is moved aside, too, to `<path>.of-another-folder[.<n>]`: the run folder was
-  // copied, and what the journal tells of is to be done elsewhere, or was moved, and nothing is
-  // there any more.
-  static absl::StatusOr<std::unique_ptr<Journal>> OpenInRunFolder(const std::string& path);
+  // another run than `run_id` (empty: whichever it is), or of another folder, is moved aside, too,
+  // to `<path>.of-another-folder[.<n>]`: the run folder was copied, and what the journal tells of
+  // is to be done elsewhere, or was moved, and nothing is there any more.
+  static absl::StatusOr<std::unique_ptr<Journal>> OpenInRunFolder(const std::string& path,
+                                                                  const std::string& run_id);
 
   // The same of a journal that is there, to look at: as RecordFile::OpenToRead.
   static absl::StatusOr<std::unique_ptr<Journal>> OpenToRead(const std::string& path);
 
-  // All facts, checked against their checksums, revisions 1, 2, 3... DataLoss as above.
+  // All facts, checked against their checksums, revisions 1, 2, 3... DataLoss as above. Asked for
+  // once before anything is appended.
   absl::StatusOr<std::vector<StoredEvent>> Replay();
 
   // Returns where the journal that was in the way is now; empty: there was none.
@@ -48,6 +51,8 @@ class Journal final {
 
   const std::unique_ptr<RecordFile> file_;
   std::string moved_aside_;  // as of another folder
+  // Facts that were read to know whose they are, until Replay hands them out.
+  std::optional<std::vector<StoredEvent>> read_;
 };
 
 }  // namespace weft

@@ -172,6 +172,15 @@ absl::StatusOr<Authority> Authority::Create(const std::string& folder, int64_t n
     }
     return absl::ErrnoToStatus(errno, absl::StrCat("authority ", folder, ": cannot be made"));
   }
+  ASSIGN_OR_RETURN(const Authority made, CreateUnkept(now_s));
+  RETURN_IF_ERROR(WriteNew(folder + "/issued", ""));
+  RETURN_IF_ERROR(WriteNew(folder + "/revoked", ""));
+  RETURN_IF_ERROR(WriteNew(folder + "/ca.crt", made.certificate_));
+  RETURN_IF_ERROR(WriteNew(folder + "/ca.key", made.key_));  // last: it is whole now
+  return Open(folder);
+}
+
+absl::StatusOr<Authority> Authority::CreateUnkept(int64_t now_s) {
   const Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
   if (!key) return OpensslError("make a key");
   const Owned<X509> certificate = Blank("weft authority", "", key.get(), now_s, kAuthorityDays);
@@ -184,11 +193,10 @@ absl::StatusOr<Authority> Authority::Create(const std::string& folder, int64_t n
       Extend(certificate.get(), certificate.get(), NID_subject_key_identifier, "hash") &&
       X509_sign(certificate.get(), key.get(), EVP_sha256()) > 0;
   if (!made) return OpensslError("make the authority's certificate");
-  RETURN_IF_ERROR(WriteNew(folder + "/issued", ""));
-  RETURN_IF_ERROR(WriteNew(folder + "/revoked", ""));
-  RETURN_IF_ERROR(WriteNew(folder + "/ca.crt", CertificateText(certificate.get())));
-  RETURN_IF_ERROR(WriteNew(folder + "/ca.key", KeyText(key.get())));  // last: it is whole now
-  return Open(folder);
+  Authority authority("");
+  authority.key_ = KeyText(key.get());
+  authority.certificate_ = CertificateText(certificate.get());
+  return authority;
 }
 
 absl::StatusOr<Authority> Authority::Open(const std::string& folder) {
@@ -263,6 +271,7 @@ absl::StatusOr<std::string> Authority::Issue(BundleRole role, const std::vector<
       X509_sign(certificate.get(), signer.get(), EVP_sha256()) > 0;
   if (!made) return OpensslError("make a certificate");
   const TlsBundle bundle{KeyText(key.get()), CertificateText(certificate.get()), certificate_};
+  if (folder_.empty()) return BundleText(bundle);
   ASSIGN_OR_RETURN(const CertificateFacts facts, DescribeCertificate(bundle.certificate));
   RETURN_IF_ERROR(AppendLine(
       folder_ + "/issued",

@@ -30,6 +30,8 @@ class Authority {
  public:
   // Makes the folder with a new key. FailedPrecondition if something is there already.
   static absl::StatusOr<Authority> Create(const std::string& folder, int64_t now_s);
+  // One that no folder keeps: nobody can issue from it, or revoke, once it is destroyed.
+  static absl::StatusOr<Authority> CreateUnkept(int64_t now_s);
   // NotFound if there is none; PermissionDenied if others may read its key.
   static absl::StatusOr<Authority> Open(const std::string& folder);
 
@@ -48,7 +50,7 @@ class Authority {
  private:
   explicit Authority(std::string folder) : folder_(std::move(folder)) {}
 
-  std::string folder_;
+  std::string folder_;       // empty: it is not kept
   std::string key_;          // PEM
   std::string certificate_;  // PEM
 };

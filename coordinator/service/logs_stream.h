@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/driver.h"
 #include "coordinator/service/call_limits.h"
-#include "coordinator/service/run_logs.h"
+#include "process/run_logs.h"
 #include "proto/weft/v1/control.pb.h"
 
 namespace weft {

@@ -1,6 +1,6 @@
 // weftd: the coordinator. Usage: weftd --socket=<path> --state=<folder> serves many jobs; weftd
-// --socket=<path> --journal=<path> [--lease-ms=<ms>] [--listen=<host>:<port> --tls=<bundle>] serves
-// one, that of `weft run`; or weftd authority | issue | revoke.
+// --socket=<path> --journal=<path> [--run-id=<id>] [--lease-ms=<ms>] [--listen=<host>:<port>
+// --tls=<bundle>] serves one, that of `weft run`; or weftd authority | issue | revoke.
 // Runs until SIGTERM or SIGINT; logs to stderr. Exits with 0 after closing, 2 for a usage that is
 // none, 1 if it cannot serve.
 #include <CLI/CLI.hpp>
@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
       "--state", options.state,
       "folder of its journals: serves many jobs, on the hosts that standing agents offer");
   app.add_option("--journal", options.journal, "SQLite file that keeps every fact, of one job");
+  app.add_option("--run-id", options.run_id, "the run that --journal has to be of");
   app.add_option(
          "--user", options.roles,
          "NAME=ROLE, a user that the socket lets in: viewer, submitter, operator, or agent, who "

@@ -207,7 +207,8 @@ absl::Status ServeFleet(const ServeOptions& options, End& end) {
 }
 
 absl::Status ServeJob(const ServeOptions& options, End& end) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::OpenInRunFolder(options.journal));
+  ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
+                   Journal::OpenInRunFolder(options.journal, options.run_id));
   if (!journal->moved_aside().empty()) {
     LogWarning(absl::StrCat("the journal of another version, or of another run folder, is now ",
                             journal->moved_aside(), "; the run goes on from its checkpoints"));
@@ -236,6 +237,9 @@ absl::Status CheckServeOptions(const ServeOptions& options) {
   if (options.socket.empty() || options.journal.empty() == options.state.empty()) {
     return absl::InvalidArgumentError(
         "--socket and either --state, for many jobs, or --journal, for one, are required");
+  }
+  if (options.journal.empty() && !options.run_id.empty()) {
+    return absl::InvalidArgumentError("--run-id is of --journal, which is not given");
   }
   if (options.listen.empty()) {
     if (options.bundle.empty() && options.revoked.empty() && options.port_file.empty()) {

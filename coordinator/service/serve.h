@@ -13,6 +13,7 @@ namespace weft {
 struct ServeOptions {
   std::string socket = {};   // unix socket, for this user's processes on this host
   std::string journal = {};  // SQLite file that keeps every fact; of a weftd for one job
+  std::string run_id = {};   // of that job's run; empty: whichever's the journal is
   std::string state = {};    // folder of the journals; of a weftd that serves many jobs
   std::optional<int64_t> lease_ms = std::nullopt;
   // Users that the socket lets in beside this process's own, "ann=submitter"; of many jobs.

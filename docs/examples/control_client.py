@@ -5,6 +5,9 @@ It needs grpcio and what protoc makes of one file, proto/weft/v1/control.proto; 
 the commands. Exit code: 0 the job is COMPLETED, 1 it ended otherwise, 2 weftd refused the call.
 
     control_client.py unix:/run/weft/weftd.sock job.json /shared/runs/first
+    control_client.py --tls ann.pem weft.example.org:7070 job.json /shared/runs/first
+
+Off weftd's host only TLS is spoken: ann.pem is what `weftd issue submitter` has made for ann.
 
 job.json has the keys of docs/job_yaml.md, with absolute paths, and the cluster's profile spelled
 out as in docs/examples/job.json. Keys that are not there have their defaults.
@@ -98,11 +101,29 @@ def text_of(event):
     return ""
 
 
+def open_channel(address, bundle):
+    """Opens a channel to a unix socket, or over TLS with a bundle of `weftd issue`: one file of PEM
+    blocks, the key, the certificate and the authority that has signed both sides'."""
+    if bundle is None:
+        return grpc.insecure_channel(address)
+    with open(bundle, "rb") as file:
+        ending = b" KEY-----\n"
+        key, _, certificates = file.read().rpartition(ending)
+    certificate, _, authority = certificates.partition(b"-----END CERTIFICATE-----\n")
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=authority,
+        private_key=key + ending,
+        certificate_chain=certificate + b"-----END CERTIFICATE-----\n",
+    )
+    # Every server of weft's authority answers to this name, whatever address it is dialed by.
+    return grpc.secure_channel(address, credentials, [("grpc.ssl_target_name_override", "weftd")])
+
+
 def run(arguments):
     """Does all of it; returns the exit code."""
     with open(arguments.job, encoding="utf-8") as file:
         job = json.load(file)
-    with grpc.insecure_channel(arguments.coordinator) as channel:
+    with open_channel(arguments.coordinator, arguments.tls) as channel:
         control = control_pb2_grpc.ControlStub(channel)
         job_id = submit(control, job, arguments.run_folder, job["job"]["name"])
         print(f"submitted {job_id}")
@@ -119,9 +140,10 @@ def run(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description="submit a job to weftd and watch it")
-    parser.add_argument("coordinator", help="unix:/path/of/weftd.sock")
+    parser.add_argument("coordinator", help="unix:/path/of/weftd.sock, or with --tls HOST:PORT")
     parser.add_argument("job", help="JSON file of the job")
     parser.add_argument("run_folder", help="absolute, as the hosts see it")
+    parser.add_argument("--tls", metavar="BUNDLE", help="a person's bundle of `weftd issue`")
     try:
         return run(parser.parse_args())
     except grpc.RpcError as error:

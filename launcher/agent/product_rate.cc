@@ -75,7 +75,7 @@ absl::StatusOr<double> ProductRate(BackendKind backend, int threads, int64_t lim
     const size_t end = text.find_first_of(",}", begin);
     if (absl::SimpleAtod(text.substr(begin, end - begin), &rate) && rate > 0) return rate;
   }
-  return absl::UnavailableError(absl::StrCat("weft-worker: ", LastLines(text, 1, kMostWords)));
+  return absl::UnavailableError(absl::StrCat("weft-worker: ", LastReasons(text, 1, kMostWords)));
 }
 
 }  // namespace weft

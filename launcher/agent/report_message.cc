@@ -27,7 +27,7 @@ proto::AgentReport MessageOf(const HostReport& report) {
     cause.set_is_elsewhere(rank->is_elsewhere);
     cause.set_seen_ms_ago(rank->seen_ms_ago);
     cause.set_lost_lease(rank->lost_lease);
-    cause.set_last_stderr(LastLines(rank->last_lines, kLastLines, kLastLineBytes));
+    cause.set_last_stderr(LastReasons(rank->last_lines, kLastLines, kLastLineBytes));
   } else if (const auto* group = std::get_if<GroupEnd>(&report.what)) {
     message.mutable_group_ended()->set_generation(group->generation);
     message.mutable_group_ended()->set_clean(group->clean);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 #include "launcher/job_file/resolved_yaml.h"
+#include "launcher/run/run_identity.h"
 #include "plan/errors.h"
 #include "plan/search/search.h"
 #include "process/run_files.h"
@@ -16,15 +17,35 @@
 namespace weft {
 namespace {
 
-// The run's lock, with an old run out of the way if `fresh`.
-absl::StatusOr<RunLock> TakeFolder(const JobSpec& job, const RunPaths& paths, bool fresh,
-                                   std::ostream& out) {
+// A TakenFolder is a run folder whose lock is held, and what is known of the run in it.
+struct TakenFolder {
+  RunLock lock;
+  std::optional<PreviousRun> previous;
+  RunIdentified run;
+  std::vector<std::string> moved_aside;  // as Continuation's
+};
+
+absl::StatusOr<TakenFolder> TakeFolder(const RunPaths& paths) {
   ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(paths.folder));
-  if (!fresh) return lock;
-  ASSIGN_OR_RETURN(const std::string aside, MoveAside(job, paths.folder));
-  if (aside.empty()) return lock;
+  ASSIGN_OR_RETURN(std::optional<PreviousRun> previous, ReadPrevious(paths));
+  ASSIGN_OR_RETURN(RunIdentified run, IdentifyRun(paths.folder, previous));
+  return TakenFolder{std::move(lock), std::move(previous), std::move(run), {}};
+}
+
+// The same with an old run out of the way, of which nothing has to be readable.
+absl::StatusOr<TakenFolder> TakeFolderAnew(const JobSpec& job, const RunPaths& paths,
+                                           std::ostream& out) {
+  ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(paths.folder));
+  const auto previous = ReadPrevious(paths);
+  ASSIGN_OR_RETURN(const RunIdentified old,
+                   IdentifyRun(paths.folder, previous.ok() ? *previous : std::nullopt));
+  ASSIGN_OR_RETURN(const std::string aside, MoveAside(job, paths.folder, old.id));
+  std::vector<std::string> moved;
+  if (!old.id.empty() && old.copied_from.empty()) moved.push_back(old.id);
+  if (aside.empty()) return TakenFolder{std::move(lock), std::nullopt, {}, std::move(moved)};
   out << "fresh: the old run is now " << aside << "\n";
-  return RunLock::Take(paths.folder);
+  ASSIGN_OR_RETURN(RunLock anew, RunLock::Take(paths.folder));
+  return TakenFolder{std::move(anew), std::nullopt, {}, std::move(moved)};
 }
 
 void PrintUnread(const LinesLeftOut& unread, std::ostream& out) {
@@ -35,6 +56,15 @@ void PrintFindings(const Continuation& going_on, std::ostream& out) {
   for (const std::string& note : going_on.notes) out << "changed: " << note << "\n";
   for (const std::string& each : going_on.damaged) out << "damaged: " << each << "\n";
   for (const std::string& each : going_on.passed_over) out << "left alone: " << each << "\n";
+}
+
+absl::Status Keep(const RunIdentified& run, const JobSpec& job, const RunPaths& paths,
+                  std::ostream& out) {
+  for (const std::string& note : run.notes) out << note << "\n";
+  ASSIGN_OR_RETURN(const std::vector<std::string> problems,
+                   KeepRunId(paths.folder, CheckpointFolder(job), run));
+  for (const std::string& problem : problems) out << "note: " << problem << "\n";
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -87,7 +117,7 @@ absl::StatusOr<Continuation> LookAtRun(const PreparedJob& prepared,
   const std::optional<int64_t> saved_step = LastSavedStep(prepared.paths, &unread);
   ASSIGN_OR_RETURN(const Continuation going_on,
                    Continue(Resolve(prepared.file.job, prepared.plan.layout), prepared.data,
-                            previous, saved_step, accept));
+                            previous, saved_step, accept, StatedRunId(prepared.paths.folder)));
   PrintUnread(unread, out);
   PrintFindings(going_on, out);
   return going_on;
@@ -97,18 +127,22 @@ absl::StatusOr<OpenedRun> OpenRun(const PreparedJob& prepared, bool fresh,
                                   const std::vector<std::string>& accept, std::ostream& out) {
   const JobSpec& job = prepared.file.job;
   for (const std::string& note : prepared.file.notes) out << "note: " << note << "\n";
-  ASSIGN_OR_RETURN(RunLock lock, TakeFolder(job, prepared.paths, fresh, out));
-  ASSIGN_OR_RETURN(const std::optional<PreviousRun> previous, ReadPrevious(prepared.paths));
+  const RunPaths& paths = prepared.paths;
+  ASSIGN_OR_RETURN(TakenFolder taken, fresh ? TakeFolderAnew(job, paths, out) : TakeFolder(paths));
   JobSpec resolved = Resolve(job, prepared.plan.layout);
+  // A copy makes its own what is in its own folder, and no more.
+  if (!taken.run.copied_from.empty()) RETURN_IF_ERROR(Keep(taken.run, resolved, paths, out));
   LinesLeftOut unread;
-  const std::optional<int64_t> saved_step = LastSavedStep(prepared.paths, &unread);
-  ASSIGN_OR_RETURN(Continuation going_on,
-                   Continue(resolved, prepared.data, previous, saved_step, accept));
+  const std::optional<int64_t> saved_step = LastSavedStep(paths, &unread);
+  ASSIGN_OR_RETURN(Continuation going_on, Continue(resolved, prepared.data, taken.previous,
+                                                   saved_step, accept, taken.run.id));
   // The lock is not taken before: what is another's is not even locked.
   ASSIGN_OR_RETURN(RunLock checkpoints, RunLock::TakeCheckpoints(CheckpointFolder(job)));
+  RETURN_IF_ERROR(Keep({.id = going_on.run.id}, resolved, paths, out));
+  going_on.moved_aside = std::move(taken.moved_aside);
   PrintUnread(unread, out);
   PrintFindings(going_on, out);
-  return OpenedRun{std::move(lock), std::move(checkpoints), std::move(resolved),
+  return OpenedRun{std::move(taken.lock), std::move(checkpoints), std::move(resolved),
                    std::move(going_on)};
 }
 

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/ended_run.h"
 #include "launcher/commands/kubernetes_verbs.h"
 #include "launcher/commands/named_job.h"
 #include "launcher/commands/option_checks.h"
@@ -73,12 +74,30 @@ int LogsOfPods(const JobSpec& job, const LogsArguments& arguments) {
                    "the run folder, on the pods' volume")));
 }
 
+void Print(const v1::LogsReply& piece, const LogsArguments& arguments) {
+  std::cout << (arguments.json ? absl::StrCat(MessageJson(piece), "\n")
+                               : LogText(piece, arguments.ranks.size() != 1))
+            << std::flush;
+}
+
+int LogsOfEndedRun(const RunPaths& paths, const LogsArguments& arguments) {
+  const absl::Status status =
+      ReadEndedLogs(paths, RequestOf(arguments, ""), [&](const v1::LogsReply& piece) {
+        Print(piece, arguments);
+        return static_cast<bool>(std::cout);
+      });
+  return status.ok() ? kExitOk : Fail(status);
+}
+
 int Logs(const LogsArguments& arguments) {
   if (!IsJobId(arguments.job)) {
     const absl::StatusOr<std::optional<JobSpec>> job = KubernetesJobOf(arguments.job);
     if (!job.ok()) return Fail(job.status());
     if (*job) return LogsOfPods(**job, arguments);
   }
+  const absl::StatusOr<std::optional<RunPaths>> ended = FindEndedRun(arguments.job);
+  if (!ended.ok()) return Fail(ended.status());
+  if (*ended) return LogsOfEndedRun(**ended, arguments);
   std::atomic<bool> left{false};
   std::atomic<ControlClient*> client{nullptr};
   SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&](int) {
@@ -91,9 +110,7 @@ int Logs(const LogsArguments& arguments) {
   if (left) return kExitOk;
   absl::Status status =
       job->client->Logs(RequestOf(arguments, job->job_id), [&](const v1::LogsReply& piece) {
-        std::cout << (arguments.json ? absl::StrCat(MessageJson(piece), "\n")
-                                     : LogText(piece, arguments.ranks.size() != 1))
-                  << std::flush;
+        Print(piece, arguments);
         if (!std::cout) job->client->Leave();
       });
   client = nullptr;
@@ -109,7 +126,7 @@ void AddLogs(CLI::App& app, int* exit_code) {
   CLI::App* logs = app.add_subcommand("logs", "print what a job or a run has written");
   logs->add_option("job", arguments->job,
                    "a job of weftd's, as weft ps lists them: job-17; else a run folder or its job "
-                   "file, while it runs; or the file of a job in Kubernetes")
+                   "file; or the file of a job in Kubernetes")
       ->required();
   logs->add_flag("-f,--follow", arguments->follow, "go on until the job is over");
   logs->add_option("--rank", arguments->ranks, "only this rank's; may be given again")

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -15,6 +16,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/machine/log_tail.h"
 #include "launcher/service/text_table.h"
+#include "launcher/slurm/array.h"
 #include "launcher/slurm/run_record.h"
 #include "launcher/slurm/slurm_program.h"
 #include "plan/errors.h"
@@ -34,6 +36,15 @@ std::string LastStepOf(const std::string& run_folder) {
   const nlohmann::json json = ParseJson(line).value_or(nullptr);
   const bool has_step = json.is_object() && json.contains("step") && json["step"].is_number();
   return has_step ? absl::StrCat(json["step"].get<int64_t>()) : "";
+}
+
+// The run folder of a line of squeue's: what its comment says, or of an array's task the folder in
+// that one.
+std::string RunFolderOf(const std::string& job_id, const std::string& said) {
+  const size_t mark = job_id.find('_');
+  int task = 0;
+  if (mark == std::string::npos || !absl::SimpleAtoi(job_id.substr(mark + 1), &task)) return said;
+  return TaskFolder(said, task);
 }
 
 }  // namespace
@@ -111,7 +122,8 @@ absl::StatusOr<std::string> SlurmJobsTable(const SlurmJobsWish& wish, int width)
     const std::vector<std::string> cells = absl::StrSplit(line, absl::MaxSplits('|', kColumns - 1));
     if (cells.size() != kColumns || !absl::StartsWith(cells[6], "weft:")) continue;
     if (std::ssize(rows) == wish.most) break;
-    const std::string run(absl::StripPrefix(cells[6], "weft:"));
+    const std::string run =
+        RunFolderOf(cells[0], std::string(absl::StripPrefix(cells[6], "weft:")));
     rows.push_back({cells[0], cells[1], LastStepOf(run), cells[4], cells[5],
                     cells[3] == "N/A" ? "" : cells[3], cells[2] == "None" ? "" : cells[2], run});
     for (const std::string& each : LeftOutLines(run)) {

@@ -135,19 +135,20 @@ int SubmitBatch(const SubmitArguments& arguments, const PreparedJob& prepared) {
   const absl::StatusOr<std::string> after =
       AfterText(arguments.after, prepared.file.job.scheduler.dependency);
   if (!after.ok()) return Fail(after.status());
-  const SlurmSubmission submission{.program = arguments.program,
-                                   .path = arguments.path,
-                                   .sets = arguments.options.sets,
-                                   .after = *after};
+  const SlurmSubmission submission{.program = arguments.program, .after = *after};
   if (!arguments.lists.empty()) {
     return SubmitArray({.submission = submission,
+                        .path = arguments.path,
                         .options = arguments.options,
                         .lists = arguments.lists,
                         .accept = arguments.accept,
                         .dry_run = arguments.dry_run},
                        prepared);
   }
-  if (arguments.dry_run) return PrintBatchScript(submission, prepared);
+  if (arguments.dry_run) {
+    return PrintBatchScript(submission, prepared, {&prepared}, arguments.options.fresh,
+                            arguments.accept);
+  }
   const absl::Status free = CheckFreeInSlurm(prepared);
   if (!free.ok()) return Fail(free);
   const absl::Status nodes = CheckNodesInSlurm(prepared);

@@ -35,7 +35,7 @@ std::optional<std::vector<Task>> PrepareTasks(const ArraySubmission& array, cons
     options.sets.insert(options.sets.end(), sets.begin(), sets.end());
     int code = kExitOk;
     absl::StatusOr<PreparedJob> prepared = PrepareJob(
-        array.submission.path, options, [](const JobSpec&) { return absl::OkStatus(); },
+        array.path, options, [](const JobSpec&) { return absl::OkStatus(); },
         [](const JobSpec&, const Plan&) { return absl::OkStatus(); }, &code);
     if (!prepared.ok()) {
       std::cerr << "weft: that is task " << i << ": " << absl::StrJoin(lists[i], ", ") << "\n";
@@ -94,10 +94,14 @@ int SubmitArray(const ArraySubmission& array, const PreparedJob& base) {
   if (!tasks) return exit_code;
   // The folder of the array is that of the job without the lists.
   SlurmSubmission submission = array.submission;
-  for (const Task& task : *tasks) submission.tasks.push_back(task.sets);
+  for (const Task& task : *tasks) submission.tasks.push_back(task.prepared.paths.folder);
   submission.folder = base.paths.folder;
   const PreparedJob largest = Largest(*tasks, base.file.job.name);
-  if (array.dry_run) return PrintBatchScript(submission, largest);
+  if (array.dry_run) {
+    std::vector<const PreparedJob*> runs;
+    for (const Task& task : *tasks) runs.push_back(&task.prepared);
+    return PrintBatchScript(submission, largest, runs, array.options.fresh, array.accept);
+  }
   for (const Task& task : *tasks) {
     const absl::Status free = CheckFreeInSlurm(task.prepared);
     if (!free.ok()) return Fail(free);

@@ -10,8 +10,9 @@
 namespace weft {
 
 struct ArraySubmission {
-  SlurmSubmission submission;      // with the sets of all tasks
-  JobFileOptions options;          // the same sets
+  SlurmSubmission submission;
+  std::string path;                // of the job file
+  JobFileOptions options;          // with the sets of all tasks
   std::vector<std::string> lists;  // of --array
   std::vector<std::string> accept;
   bool dry_run = false;

@@ -1,7 +1,5 @@
 #include "launcher/commands/submit_kubernetes.h"
 
-#include <unistd.h>
-
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -14,7 +12,6 @@
 #include "launcher/job_file/run_paths.h"
 #include "launcher/kubernetes/kubectl.h"
 #include "launcher/kubernetes/manifest.h"
-#include "launcher/machine/leftovers.h"
 #include "plan/errors.h"
 #include "plan/estimate/goodput.h"
 #include "plan/search/describe.h"
@@ -29,25 +26,15 @@ namespace {
 // The authority is gone when this returns: nobody can issue another one afterwards, and pods need
 // no right to write a Secret, as they would if the first of them issued these.
 absl::StatusOr<std::vector<std::string>> IssueBundles(const JobSpec& job) {
-  // Another submission of a job of that name may be under way; one of this number is over.
-  const std::string run = absl::StrCat(ObjectName(job.name), "-", getpid());
-  RemoveTlsFolder(run);
-  const std::string folder = TlsFolder(run);
-  RETURN_IF_ERROR(MakePrivateFolder(folder));
   const int64_t now_s = std::time(nullptr);
-  const auto issue = [&]() -> absl::StatusOr<std::vector<std::string>> {
-    ASSIGN_OR_RETURN(const Authority authority, Authority::Create(folder + "/ca", now_s));
-    ASSIGN_OR_RETURN(std::string server, authority.Issue(BundleRole::kServer, {}, now_s));
-    std::vector<std::string> bundles = {std::move(server)};
-    for (int pod = 1; pod < PodCount(job); ++pod) {
-      ASSIGN_OR_RETURN(std::string agent,
-                       authority.Issue(BundleRole::kAgent, {PodName(job, pod)}, now_s));
-      bundles.push_back(std::move(agent));
-    }
-    return bundles;
-  };
-  absl::StatusOr<std::vector<std::string>> bundles = issue();
-  RemoveTlsFolder(run);
+  ASSIGN_OR_RETURN(const Authority authority, Authority::CreateUnkept(now_s));
+  ASSIGN_OR_RETURN(std::string server, authority.Issue(BundleRole::kServer, {}, now_s));
+  std::vector<std::string> bundles = {std::move(server)};
+  for (int pod = 1; pod < PodCount(job); ++pod) {
+    ASSIGN_OR_RETURN(std::string agent,
+                     authority.Issue(BundleRole::kAgent, {PodName(job, pod)}, now_s));
+    bundles.push_back(std::move(agent));
+  }
   return bundles;
 }
 

@@ -1,7 +1,6 @@
 #include "launcher/commands/submit_slurm.h"
 
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/commands.h"
 #include "launcher/hosts/ssh.h"
+#include "launcher/machine/child_process.h"
 #include "launcher/machine/start.h"
 #include "launcher/slurm/batch_script.h"
 #include "launcher/slurm/partition_nodes.h"
@@ -17,23 +17,42 @@
 #include "launcher/slurm/slurm_program.h"
 #include "plan/errors.h"
 #include "plan/estimate/goodput.h"
+#include "plan/keys/resolved_job.h"
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
 #include "plan/spec/layout_text.h"
+#include "process/run_files.h"
+#include "process/run_lock.h"
 
 namespace weft {
+
+namespace {
+
+// Looks into the run folder as OpenForSlurm does, and touches nothing.
+absl::Status WouldRefuse(const PreparedJob& prepared, bool fresh,
+                         const std::vector<std::string>& accept) {
+  RETURN_IF_ERROR(CheckFreeInSlurm(prepared));
+  if (IsRunning(prepared.paths.folder)) {
+    return absl::UnavailableError(
+        absl::StrCat(prepared.paths.folder, " is in use by another weft"));
+  }
+  if (fresh) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Continuation going_on, LookAtRun(prepared, accept, std::cerr));
+  std::string note;
+  return CheckRoom(prepared.file.job, going_on.run, CheckpointBytes(QuestionOf(prepared.file.job)),
+                   &note);
+}
+
+}  // namespace
 
 std::string ScriptOf(const SlurmSubmission& submission, const PreparedJob& prepared) {
   const JobSpec& job = prepared.file.job;
   const std::string& there = job.hosts.remote_path;
-  std::error_code error;
   const FaultCosts costs = FaultCostsOf(job.cluster, CheckpointBytes(QuestionOf(job)),
                                         prepared.plan.layout.world_size());
   return BatchScript(
       job, prepared.plan,
       {.program = there.empty() ? Beside("weft") : there + "/weft",
-       .job_file = std::filesystem::absolute(submission.path, error).string(),
-       .sets = submission.sets,
        .run_folder = submission.tasks.empty() ? prepared.paths.folder : submission.folder,
        .save_s = costs.save_s,
        .after = submission.after,
@@ -55,9 +74,20 @@ void SayHowToFollow(const SlurmSubmission& submission, const PreparedJob& prepar
 
 }  // namespace
 
-int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepared) {
-  std::cout << ScriptOf(submission, prepared);
-  return kExitOk;
+int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepared,
+                     const std::vector<const PreparedJob*>& runs, bool fresh,
+                     const std::vector<std::string>& accept) {
+  const std::string script = ScriptOf(submission, prepared);
+  std::cout << script << std::flush;
+  absl::Status refusal;
+  for (const PreparedJob* run : runs) refusal.Update(WouldRefuse(*run, fresh, accept));
+  refusal.Update(CheckNodesInSlurm(prepared));
+  // Where there is no Slurm the script is looked at alone.
+  if (!FindInPath("sbatch").empty())
+    refusal.Update(TestSbatch(script, prepared.file.job.scheduler));
+  if (refusal.ok()) return kExitOk;
+  std::cerr << "weft: a submission would be refused:\n";
+  return Fail(refusal);
 }
 
 absl::Status OpenForSlurm(const PreparedJob& prepared, bool fresh,
@@ -67,6 +97,8 @@ absl::Status OpenForSlurm(const PreparedJob& prepared, bool fresh,
   RETURN_IF_ERROR(CheckRoom(prepared.file.job, run.going_on.run,
                             CheckpointBytes(QuestionOf(prepared.file.job)), &note));
   if (!note.empty()) std::cerr << "note: " << note << "\n";
+  RETURN_IF_ERROR(
+      WriteWhole(SubmittedJobPath(prepared.paths.folder), JobFileText(prepared.file.job)));
   WriteResolved(prepared, run);
   *after_step = run.going_on.after_step;
   return absl::OkStatus();

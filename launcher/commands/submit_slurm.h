@@ -7,27 +7,29 @@
 
 #include "absl/status/status.h"
 #include "launcher/commands/job_preparation.h"
-#include "launcher/slurm/array.h"
 
 namespace weft {
 
 struct SlurmSubmission {
-  std::string program;  // this command as it was typed
-  std::string path;     // of the job file
-  std::vector<std::string> sets;
-  std::string after = {};        // sbatch's --dependency
-  std::vector<Sets> tasks = {};  // of an array, with their run folders; none: it is one job
-  std::string folder = {};       // of the array
+  std::string program;                  // this command as it was typed
+  std::string after = {};               // sbatch's --dependency
+  std::vector<std::string> tasks = {};  // run folders of an array's; none: it is one job
+  std::string folder = {};              // of the array
 };
 
 // `prepared`: of an array the task that needs most.
 std::string ScriptOf(const SlurmSubmission& submission, const PreparedJob& prepared);
 
-// Prints the script.
-int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepared);
+// Prints the script; says in words, and by what it returns, what a submission of these runs would
+// be refused for. Nothing is written, and sbatch is asked to judge alone. `fresh`: what is in the
+// folders would be moved aside.
+int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepared,
+                     const std::vector<const PreparedJob*>& runs, bool fresh,
+                     const std::vector<std::string>& accept);
 
 // Does what a weftd's submission does to the run folder, but does not keep its lock, which the
-// batch host takes. *after_step: where the run goes on; 0: at its beginning.
+// batch host takes; and leaves the job there, for whenever Slurm starts it. *after_step: where the
+// run goes on; 0: at its beginning.
 absl::Status OpenForSlurm(const PreparedJob& prepared, bool fresh,
                           const std::vector<std::string>& accept, int64_t* after_step);
 

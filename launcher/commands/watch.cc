@@ -4,9 +4,11 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launcher/commands/commands.h"
+#include "launcher/commands/ended_run.h"
 #include "launcher/commands/job_history.h"
 #include "launcher/commands/named_job.h"
 #include "launcher/commands/service_options.h"
@@ -105,9 +107,11 @@ int Watch(const WatchArguments& arguments) {
 }
 
 absl::Status PrintHistory(const WatchArguments& arguments) {
+  const auto print = [&](const v1::Event& event) { PrintEvent(event, arguments); };
+  ASSIGN_OR_RETURN(const std::optional<RunPaths> ended, FindEndedRun(arguments.job));
+  if (ended) return ReadEndedEvents(*ended, print);
   ASSIGN_OR_RETURN(const NamedJob job, OpenNamedJob(arguments.words, arguments.job, "events"));
-  return ReadHistory(*job.client, job.job_id,
-                     [&](const v1::Event& event) { PrintEvent(event, arguments); });
+  return ReadHistory(*job.client, job.job_id, print);
 }
 
 }  // namespace

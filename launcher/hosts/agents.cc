@@ -1,6 +1,7 @@
 #include "launcher/hosts/agents.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,8 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
+#include "launcher/machine/run_launcher.h"
 #include "launcher/machine/start.h"
 #include "plan/errors.h"
 #include "process/authority.h"
@@ -60,12 +60,15 @@ absl::Status TakenAway(const std::string& host, const std::string& starter) {
                                              "taken out of the allocation"));
 }
 
-absl::Status WritePrivate(const std::string& path, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return absl::ErrnoToStatus(errno, path);
-  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(file);
-  return written ? absl::OkStatus() : absl::ErrnoToStatus(errno, path);
+// A file of this process that goes with it, however it ends, and that its children can open. No
+// folder has its name: a key in one outlives a launcher that was killed.
+absl::StatusOr<Descriptor> WritePassing(const char* name, const std::string& text) {
+  Descriptor file(memfd_create(name, MFD_CLOEXEC));
+  const bool is_written =
+      file.valid() && fchmod(file.get(), 0600) == 0 &&
+      write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!is_written) return absl::ErrnoToStatus(errno, absl::StrCat("cannot keep ", name));
+  return file;
 }
 
 }  // namespace
@@ -100,18 +103,18 @@ Agents::Agents(AgentsOptions options) : options_(std::move(options)) {
 
 Agents::~Agents() {
   if (!token_.empty()) RemoveToken(options_.run_folder, token_);
+  if (!port_file_.empty()) unlink(port_file_.c_str());
 }
 
 absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
   const bool all_are_ours =
       std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->is_ours; });
   if (all_are_ours) return nullptr;
+  port_file_ = options_.run_folder + "/weftd.port";
+  unlink(port_file_.c_str());
   if (options_.door) {
-    RemoveTlsFolder(options_.run_id);
-    const std::string folder = TlsFolder(options_.run_id);
-    RETURN_IF_ERROR(MakePrivateFolder(folder));
     auto door = std::make_unique<NetworkDoor>(*options_.door);
-    door->port_file = folder + "/port";
+    door->port_file = port_file_;
     return door;
   }
   // A host's own name may stand for the loopback: another one's says more.
@@ -123,24 +126,18 @@ absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
     token_ = NewToken();
     RETURN_IF_ERROR(WriteToken(options_.run_folder, token_));
   }
-  // The authority is needed for these bundles alone: nobody can issue another one afterwards.
-  RemoveTlsFolder(options_.run_id);
-  const std::string folder = TlsFolder(options_.run_id);
-  RETURN_IF_ERROR(MakePrivateFolder(folder));
   const int64_t now_s = std::time(nullptr);
-  ASSIGN_OR_RETURN(const Authority authority, Authority::Create(folder + "/ca", now_s));
+  ASSIGN_OR_RETURN(const Authority authority, Authority::CreateUnkept(now_s));
   ASSIGN_OR_RETURN(const std::string server, authority.Issue(BundleRole::kServer, {}, now_s));
   for (const auto& agent : agents_) {
     if (agent->is_ours) continue;
     ASSIGN_OR_RETURN(agent->bundle, authority.Issue(BundleRole::kAgent, {agent->host.name}, now_s));
   }
-  std::error_code error;
-  std::filesystem::remove_all(folder + "/ca", error);
-  RETURN_IF_ERROR(WritePrivate(folder + "/server.pem", server));
+  ASSIGN_OR_RETURN(bundle_file_, WritePassing("server.pem", server));
   return std::make_unique<NetworkDoor>(
       NetworkDoor{.address = AddressText({.host = address_, .port = 0}),
-                  .bundle_file = folder + "/server.pem",
-                  .port_file = folder + "/port"});
+                  .bundle_file = absl::StrCat("/proc/", getpid(), "/fd/", bundle_file_.get()),
+                  .port_file = port_file_});
 }
 
 absl::Status Agents::StartHere() {
@@ -168,6 +165,7 @@ absl::Status Agents::StartLocal(Agent* agent) {
   agent->local.reset();
   std::map<std::string, std::string> env = options_.env;
   env[kRunVariable] = options_.run_id;
+  env[kLauncherVariable] = LauncherMark();
   std::vector<std::string> argv = {
       Beside("weft"), "agent", absl::StrCat("--coordinator=unix:", options_.socket),
       absl::StrCat("--run-id=", options_.run_id), "--leave-with-stdin"};
@@ -276,9 +274,10 @@ absl::Status Agents::LookAtRemote(Agent* agent) {
 absl::Status Agents::LocalEnded(Agent* agent, int wait_status) {
   if (WIFEXITED(wait_status) || agent->starts >= kMaxStarts) {
     const std::string log = options_.logs + "/agent.log";
-    const std::string words = LastLines(ReadTail(log, 4096), 1, 1000);
-    return absl::UnavailableError(absl::StrCat(
-        "the agent ended: ", absl::StripPrefix(words, "weft: "), "; its log is ", log));
+    const std::string words = LastReasons(ReadTail(log, 4096), 1, 1000);
+    return absl::UnavailableError(
+        absl::StrCat("the agent ended", words.empty() ? " and has not said why" : ": ",
+                     absl::StripPrefix(words, "weft: "), "; its log is ", log));
   }
   options_.say(absl::StrCat("the agent was killed by signal ", WTERMSIG(wait_status),
                             "; it is started again"));

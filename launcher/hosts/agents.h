@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "launcher/hosts/agent_starter.h"
 #include "launcher/hosts/host_list.h"
+#include "launcher/machine/descriptor.h"
 #include "plan/spec/job_spec.h"
 
 namespace weft {
@@ -87,7 +88,9 @@ class Agents {
   std::vector<std::unique_ptr<Agent>> agents_;
   std::string address_;  // of this host, for agents of others
   int port_ = 0;
-  std::string token_;  // in the run folder
+  std::string token_;       // in the run folder
+  std::string port_file_;   // in the run folder; empty: none
+  Descriptor bundle_file_;  // weftd's
 };
 
 }  // namespace weft

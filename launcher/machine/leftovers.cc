@@ -25,7 +25,6 @@
 namespace weft {
 namespace {
 
-constexpr char kTlsEnding[] = "-tls";
 constexpr char kNumberMark[] = "+";  // "weft-0123456789abcdef@node7+1-tmp"
 constexpr int kMostNames = 256;
 constexpr mode_t kPassMode = S_IXGRP | S_IXOTH;  // of root's folder with what is another user's
@@ -92,7 +91,7 @@ const char* MemoryBase() {
 // The id in a folder's name; empty: it is no run's.
 absl::string_view RunOfFolder(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "weft-")) return "";
-  if (!absl::ConsumeSuffix(&name, "-tmp") && !absl::ConsumeSuffix(&name, kTlsEnding)) return "";
+  if (!absl::ConsumeSuffix(&name, "-tmp")) return "";
   return name.substr(0, name.find_first_of("@+"));
 }
 
@@ -110,7 +109,28 @@ bool IsHeld(const std::filesystem::path& folder) {
   return false;
 }
 
-// Numbers of all processes but this one.
+// Temporary folders of this user's runs.
+struct RunsFolder {
+  std::filesystem::path path;
+  std::string run_id;
+};
+std::vector<RunsFolder> AllFolders() {
+  std::vector<RunsFolder> folders;
+  for (const char* base : kBases) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
+      const std::string name = entry.path().filename().string();
+      const absl::string_view id = RunOfFolder(name);
+      struct stat status = {};
+      if (id.empty() || stat(entry.path().c_str(), &status) != 0) continue;
+      if (status.st_uid == getuid()) folders.push_back({entry.path(), std::string(id)});
+    }
+  }
+  return folders;
+}
+
+}  // namespace
+
 std::vector<pid_t> AllProcesses() {
   std::vector<pid_t> found;
   DIR* folder = opendir("/proc");
@@ -122,8 +142,6 @@ std::vector<pid_t> AllProcesses() {
   closedir(folder);
   return found;
 }
-
-}  // namespace
 
 std::vector<pid_t> ProcessesOf(const std::string& run_id, ProcessKind kind, const std::string& host,
                                std::optional<uid_t> also) {
@@ -191,33 +209,25 @@ std::string TemporaryFolder(const std::string& run_id, int world_size, const std
   return FolderOf(room ? "/dev/shm" : "/tmp", run_id, host);
 }
 
-std::string TlsFolder(const std::string& run_id) {
-  return FreeName(absl::StrCat(MemoryBase(), "/weft-", run_id), kTlsEnding);
-}
-
-void RemoveTlsFolder(const std::string& run_id) {
-  std::error_code error;
-  std::filesystem::remove_all(TlsFolder(run_id), error);
-}
-
 std::string StandingFolder(const std::string& host) {
   return FreeName(absl::StrCat(MemoryBase(), "/weft-standing-", getuid(), host.empty() ? "" : "@",
                                HostInName(host)),
                   "");
 }
 
+std::vector<std::string> FoldersOf(const std::string& run_id) {
+  std::vector<std::string> folders;
+  for (const RunsFolder& folder : AllFolders()) {
+    if (folder.run_id == run_id) folders.push_back(folder.path.string());
+  }
+  return folders;
+}
+
 std::vector<std::string> TemporaryFoldersLeft() {
   std::vector<std::string> left;
-  for (const char* base : kBases) {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
-      const std::string name = entry.path().filename().string();
-      const absl::string_view id = RunOfFolder(name);
-      if (id.empty()) continue;
-      struct stat status = {};
-      const bool ours = stat(entry.path().c_str(), &status) == 0 && status.st_uid == getuid();
-      if (ours && !IsHeld(entry.path()) && ProcessesOf(std::string(id)).empty())
-        left.push_back(entry.path().string());
+  for (const RunsFolder& folder : AllFolders()) {
+    if (!IsHeld(folder.path) && ProcessesOf(folder.run_id).empty()) {
+      left.push_back(folder.path.string());
     }
   }
   return left;

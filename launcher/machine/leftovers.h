@@ -64,15 +64,15 @@ std::string SeatFolder(const std::string& run_id, const std::string& host = "");
 // Removes them.
 void RemoveTemporaryFolders(const std::string& run_id, const std::string& host = "");
 
-// A folder for the bundle of a run's weftd, of whoever started it: an agent that comes or goes
-// leaves it alone. In memory where there is any.
-std::string TlsFolder(const std::string& run_id);
-void RemoveTlsFolder(const std::string& run_id);
-
 // Where the standing agent of this user on this host keeps what it has started, as long as the
 // machine is up. It is no run's folder.
 std::string StandingFolder(const std::string& host = "");
 
+// Numbers of all processes but this one.
+std::vector<pid_t> AllProcesses();
+
+// Temporary folders of the run that are there, whichever host's agent has made them.
+std::vector<std::string> FoldersOf(const std::string& run_id);
 // Temporary folders of this user's runs that no living process is of any more, nor an agent holds.
 std::vector<std::string> TemporaryFoldersLeft();
 

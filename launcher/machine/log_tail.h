@@ -13,4 +13,8 @@ std::string ReadTail(const std::string& path, int64_t bytes);
 // The last `lines` lines of a text that are not empty, at most `bytes` of it.
 std::string LastLines(absl::string_view text, int lines, size_t bytes);
 
+// The same of what tells why a process has ended: lines of a log at INFO (process/log.h) tell what
+// went well. Empty: there are no others.
+std::string LastReasons(absl::string_view text, int lines, size_t bytes);
+
 }  // namespace weft

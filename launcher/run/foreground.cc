@@ -25,6 +25,7 @@
 #include "launcher/machine/descriptor.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
+#include "launcher/machine/run_launcher.h"
 #include "launcher/machine/start.h"
 #include "launcher/run/run_folder.h"
 #include "launcher/run/submission.h"
@@ -115,7 +116,8 @@ int64_t LeaseMsOf(const JobSpec& job) {
 // `door`: null where all agents are on this host.
 std::vector<std::string> DaemonArgv(const ForegroundOptions& options, const NetworkDoor* door) {
   std::vector<std::string> argv = {Beside("weftd"), absl::StrCat("--socket=", options.socket),
-                                   absl::StrCat("--journal=", options.paths.journal())};
+                                   absl::StrCat("--journal=", options.paths.journal()),
+                                   absl::StrCat("--run-id=", options.continuation.run.id)};
   if (door != nullptr) {
     argv.insert(argv.end(), {"--listen=" + door->address, "--tls=" + door->bundle_file,
                              "--port-file=" + door->port_file});
@@ -198,11 +200,27 @@ absl::Status AskToEnd(ControlClient& client, const std::string& job_id,
   return client.Stop(request).status();
 }
 
+void CleanAfter(const std::string& run_id) {
+  KillProcessesOf(run_id, ProcessKind::kAny, kGonePatienceMs);
+  RemoveTemporaryFolders(run_id);
+}
+
+// `disk`: as FullDiskText.
+std::string CoordinatorsEndText(const std::string& log, const std::string& disk) {
+  const std::string last = LastReasons(ReadTail(log, 4096), 1, 1000);
+  if (last.empty()) {
+    return absl::StrCat("the coordinator (weftd) ended", disk, " and has not said why; its log is ",
+                        log);
+  }
+  return absl::StrCat("the coordinator (weftd) ended", disk, "; the end of its log, ", log,
+                      ":\n  | ", last);
+}
+
 class Foreground {
  public:
   explicit Foreground(ForegroundOptions options)
       : options_(std::move(options)),
-        run_id_(RunId(options_.paths.folder)),
+        run_id_(options_.continuation.run.id),
         silence_(kSilentLeases * LeaseMsOf(options_.job)),
         agents_({.hosts = options_.hosts,
                  .words = options_.job.hosts,
@@ -250,15 +268,14 @@ class Foreground {
     return enough;
   }
 
-  // Nothing of this run is left on the machine: we hold its lock, so whatever there is is dead
-  // wood.
+  // Nothing of this run is left on the machine: we hold its lock, and nobody who lives has its id
+  // (run_identity.h), so whatever there is is dead wood.
   void Clean() {
     if (daemon_) daemon_->AskToEnd();  // both at once: a person waits
     agents_.Leave(kGonePatienceMs);
     if (daemon_) daemon_->Stop(kPatienceMs);
-    KillProcessesOf(run_id_, ProcessKind::kAny, kGonePatienceMs);
-    RemoveTemporaryFolders(run_id_);
-    RemoveTlsFolder(run_id_);
+    CleanAfter(run_id_);
+    for (const std::string& id : options_.continuation.moved_aside) CleanAfter(id);
     unlink(options_.socket.c_str());
   }
 
@@ -287,10 +304,11 @@ class Foreground {
 
   absl::Status StartDaemon() {
     daemon_.reset();
-    ASSIGN_OR_RETURN(ChildProcess daemon,
-                     ChildProcess::Start({.argv = DaemonArgv(options_, door_.get()),
-                                          .env = {{kRunVariable, run_id_}},
-                                          .output = DaemonLog()}));
+    ASSIGN_OR_RETURN(
+        ChildProcess daemon,
+        ChildProcess::Start({.argv = DaemonArgv(options_, door_.get()),
+                             .env = {{kRunVariable, run_id_}, {kLauncherVariable, LauncherMark()}},
+                             .output = DaemonLog()}));
     daemon_.emplace(std::move(daemon));
     ++daemon_starts_;
     return absl::OkStatus();
@@ -323,7 +341,7 @@ class Foreground {
       if (daemon_->Ended()) {
         return absl::InternalError(
             absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
-                         "; its log is ", log, ":\n", LastLines(ReadTail(log, 4096), 5, 2000)));
+                         "; its log is ", log, ":\n", LastReasons(ReadTail(log, 4096), 5, 2000)));
       }
       absl::StatusOr<std::unique_ptr<ControlClient>> client = OpenDaemon(options_.socket);
       if (client.ok()) {
@@ -465,9 +483,7 @@ class Foreground {
   RunOutcome CoordinatorLost() {
     const std::string log = DaemonLog();
     const std::string disk = FullDiskText(options_.paths.folder);
-    const std::string last = LastLines(ReadTail(log, 4096), 1, 1000);
-    Say(absl::StrCat("the coordinator (weftd) ended", disk, "; the end of its log, ", log,
-                     ":\n  | ", last));
+    Say(CoordinatorsEndText(log, disk));
     return {RunEnd::kCoordinatorLost, disk, saved_step_};
   }
 

@@ -1,6 +1,5 @@
 #include "launcher/run/going_on.h"
 
-#include <sys/random.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "checkpoint/verify.h"
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/run/run_folder.h"
+#include "launcher/run/run_identity.h"
 #include "plan/errors.h"
 #include "plan/search/describe.h"
 #include "process/version.h"
@@ -130,13 +130,6 @@ void Compare(const JobSpec& job, const std::vector<std::string>& data, const Pre
   }
 }
 
-// 16 hex digits that no other run has.
-std::string NewRunId() {
-  uint64_t id = 0;
-  CHECK(getrandom(&id, sizeof(id), 0) == sizeof(id));
-  return absl::StrCat(absl::Hex(id, absl::kZeroPad16));
-}
-
 // An Inventory says who has what in a checkpoint folder, as seen by one run.
 struct Inventory {
   std::string run_id;            // empty: the run has nothing here, nor is it known otherwise
@@ -146,10 +139,12 @@ struct Inventory {
   std::vector<int64_t> strangers;  // of no manifest at all
 };
 
-absl::StatusOr<Inventory> Look(const JobSpec& job, const std::optional<PreviousRun>& previous) {
+absl::StatusOr<Inventory> Look(const JobSpec& job, const std::optional<PreviousRun>& previous,
+                               const std::string& run_id) {
   Inventory seen;
+  seen.run_id = run_id;
   const std::string folder = CheckpointFolder(job);
-  if (previous) seen.run_id = previous->record.run_id;
+  if (seen.run_id.empty() && previous) seen.run_id = previous->record.run_id;
   if (seen.run_id.empty()) {
     ASSIGN_OR_RETURN(seen.run_id, RunThatSaved(folder, PathsOf(job).folder));
   }
@@ -261,14 +256,15 @@ int64_t OwnBytes(const std::string& folder, const std::string& run_id) {
 absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std::string>& data,
                                       const std::optional<PreviousRun>& previous,
                                       std::optional<int64_t> saved_step,
-                                      const std::vector<std::string>& accept) {
+                                      const std::vector<std::string>& accept,
+                                      const std::string& run_id) {
   Continuation result;
   Differences different{
       .accept = accept, .notes = {}, .accepted = {}, .refused = {}, .acceptable = {}};
   if (previous) Compare(job, data, *previous, different);
   if (!different.refused.empty()) return Refused(job, different);
   result.notes = different.notes;
-  ASSIGN_OR_RETURN(const Inventory seen, Look(job, previous));
+  ASSIGN_OR_RETURN(const Inventory seen, Look(job, previous, run_id));
   result.run = {seen.run_id.empty() ? NewRunId() : seen.run_id, Mathematics(job), {}};
   if (previous) {
     result.last_generation = previous->record.generation;

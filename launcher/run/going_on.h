@@ -30,17 +30,21 @@ struct Continuation {
   std::vector<std::string> notes;        // what is not as in the run before
   std::vector<std::string> damaged;      // checkpoints passed over: "step-20: ...", newest first
   std::vector<std::string> passed_over;  // step folders that are not this run's
+  // Ids of runs that were moved out of the folder (--fresh): what is left of them is to be ended.
+  std::vector<std::string> moved_aside;
 };
 
 // Compares with the run before and finds the checkpoint. `saved_step`: the last that the run is
 // known to have saved. `accept`: keys whose change a person takes (IsAcceptable); it is recorded in
 // run.accepted, and the optimizer's states go on. InvalidArgument with the list of refused changes,
 // the owner of a checkpoint folder that is another's, or what became of the checkpoints where
-// nothing usable is left. REQUIRES: `job` came from Resolve().
+// nothing usable is left. `run_id`: as the folder says it (run_identity.h); empty: as the run
+// before or the checkpoints say. REQUIRES: `job` came from Resolve().
 absl::StatusOr<Continuation> Continue(const JobSpec& job, const std::vector<std::string>& data,
                                       const std::optional<PreviousRun>& previous,
                                       std::optional<int64_t> saved_step,
-                                      const std::vector<std::string>& accept = {});
+                                      const std::vector<std::string>& accept = {},
+                                      const std::string& run_id = "");
 
 // The last commit that the end of events.jsonl tells of; *left_out has its lines that cannot be
 // read.

@@ -68,11 +68,6 @@ absl::StatusOr<RunPaths> FindRun(const std::string& target) {
   return paths;
 }
 
-std::string RunId(const std::string& run_folder) {
-  return absl::StrCat(
-      absl::Hex(NameKey(absl::StrCat(getuid(), " ", run_folder)), absl::kZeroPad16));
-}
-
 OpenedLines LinesOfRun(const std::string& path) {
   const OpenedEntry file = OpenEntry(EntryOf(path), EntryUse::kRead);
   return {path, file.descriptor, file.error, file.why};
@@ -90,13 +85,12 @@ void MakeLogsFolder(const RunPaths& paths) {
   if (logs.ok()) close(logs.descriptor);
 }
 
-absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder) {
+absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder,
+                                      std::string run_id) {
   std::error_code error;
   const std::string checkpoints = CheckpointFolder(job);
   if (!IsWithin(checkpoints, run_folder)) {
-    // A resolved.yaml that cannot be read names no run, but checkpoints name their run's folder.
-    const auto previous = ReadPrevious({.folder = run_folder});
-    std::string run_id = previous.ok() && *previous ? (*previous)->record.run_id : "";
+    // Where nothing in the folder names the run, checkpoints name their run's folder.
     if (run_id.empty()) {
       ASSIGN_OR_RETURN(run_id, RunThatSaved(checkpoints, run_folder));
     }

@@ -26,10 +26,6 @@ absl::StatusOr<RunPaths> FindRun(const std::string& target);
 // there. OK also where there is none.
 absl::Status CheckIsSeen(const RunPaths& paths);
 
-// "3f9c0a12b4d5e6f7": names the run's processes and temporary files on this machine. A function of
-// the run folder, so that a new launcher finds what a crashed one left.
-std::string RunId(const std::string& run_folder);
-
 // Returns where weftd listens: in the run folder, which nobody else can write.
 inline std::string SocketPath(const std::string& run_folder) {
   return run_folder + "/weftd.sock";
@@ -47,9 +43,11 @@ absl::Status CheckIsNoJob(const std::string& run_folder, absl::string_view verb)
 void MakeLogsFolder(const RunPaths& paths);
 
 // Moves an old run aside to `<folder>.old-<n>`; its checkpoints, if they lie elsewhere, into a
-// folder `old-<n>` beside them. Never deletes, and leaves alone what is not that run's. Returns
-// where the run folder is; empty if there was nothing. REQUIRES: its lock is held.
-absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder);
+// folder `old-<n>` beside them. Never deletes, and leaves alone what is not that run's. `run_id`:
+// its id; empty: as its checkpoints say. Returns where the run folder is; empty if there was
+// nothing. REQUIRES: its lock is held.
+absl::StatusOr<std::string> MoveAside(const JobSpec& job, const std::string& run_folder,
+                                      std::string run_id);
 
 // The run whose checkpoints lie there, if they say that they are of `run_folder`, or lie in it.
 // Empty if there are none, or if they name no run.

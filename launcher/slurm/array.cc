@@ -103,6 +103,10 @@ Sets TaskSets(const Sets& sets, absl::string_view output_dir, absl::string_view 
   return own;
 }
 
+std::string TaskFolder(absl::string_view array, int task) {
+  return absl::StrCat(array, "/", array.substr(array.rfind('/') + 1), "-", task);
+}
+
 absl::StatusOr<std::string> AfterText(const std::vector<std::string>& jobs,
                                       absl::string_view other) {
   if (jobs.empty()) return std::string(other);

@@ -52,6 +52,13 @@ class Options {
   std::string text_;
 };
 
+// A job that needs each of its nodes is queued again by Slurm itself when one dies. One that may go
+// on keeps the others; but where its first node dies, no one is left who could.
+bool MayLoseNodes(const JobSpec& job) {
+  return job.hosts.spares > 0 ||
+         (job.hosts.least_nodes > 0 && job.hosts.least_nodes < job.cluster.nodes);
+}
+
 std::string NodesText(const JobSpec& job) {
   const int most = job.cluster.nodes + job.hosts.spares;
   const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : most;
@@ -94,7 +101,7 @@ std::string OptionsText(const JobSpec& job, const Plan& plan, const BatchWords& 
               absl::StrCat(words.run_folder, "/", words.tasks.empty() ? kBatchLog : kArrayLog));
   options.Add("open-mode", "append");
   options.Add("requeue");
-  options.Add("no-kill");
+  if (MayLoseNodes(job)) options.Add("no-kill");
   options.Add("signal",
               absl::StrCat("USR2@", NoticeSeconds(plan.time.total_s(), words.save_s, site.time)));
   options.AddRaw(site.options);
@@ -102,12 +109,9 @@ std::string OptionsText(const JobSpec& job, const Plan& plan, const BatchWords& 
 }
 
 std::string CommandText(const BatchWords& words) {
-  std::vector<std::string> argv = {words.program, "run", words.job_file};
-  for (const std::string& set : words.sets) argv.insert(argv.end(), {"--set", set});
-  std::vector<std::string> shell;
-  for (const std::string& word : argv) shell.push_back(ShellWord(word));
-  if (!words.tasks.empty()) shell.emplace_back("\"$@\"");
-  return absl::StrJoin(shell, " ");
+  return absl::StrCat(
+      ShellWord(words.program), " run ",
+      words.tasks.empty() ? ShellWord(SubmittedJobPath(words.run_folder)) : "\"$job\"");
 }
 
 // RequeueExit is a list of codes and ranges of them (slurm.conf(5)), or "(null)": no number, so
@@ -121,16 +125,13 @@ if [ "$status" -eq 75 ]; then
   done
   [ "$site" = yes ] || scontrol requeue )";
 
-// Makes a task's own sets the script's arguments.
+// Finds a task's own job.
 std::string TasksText(const BatchWords& words) {
   if (words.tasks.empty()) return "";
   std::string text = "case \"$SLURM_ARRAY_TASK_ID\" in\n";
   for (size_t task = 0; task < words.tasks.size(); ++task) {
-    absl::StrAppend(&text, "  ", task, ") set --");
-    for (const std::string& set : words.tasks[task]) {
-      absl::StrAppend(&text, " --set ", ShellWord(set));
-    }
-    absl::StrAppend(&text, " ;;\n");
+    absl::StrAppend(&text, "  ", task, ") job=", ShellWord(SubmittedJobPath(words.tasks[task])),
+                    " ;;\n");
   }
   return absl::StrCat(text,
                       "  *) echo \"weft: task $SLURM_ARRAY_TASK_ID is none of this array\" "
@@ -174,6 +175,10 @@ int64_t NodeMebibytes(const JobSpec& job, const Plan& plan) {
   const int64_t each = plan.peak_bytes() + plan.host_bytes() + job.cluster.device.library_bytes;
   const int64_t bytes = workers * each + workers * each / 10;
   return (bytes + kMebibyte - 1) / kMebibyte + kOwnMebibytes;
+}
+
+std::string SubmittedJobPath(absl::string_view run_folder) {
+  return absl::StrCat(run_folder, "/submitted.yaml");
 }
 
 std::string BatchScript(const JobSpec& job, const Plan& plan, const BatchWords& words) {

@@ -6,24 +6,24 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/slurm/array.h"
 #include "plan/search/plan.h"
 #include "plan/spec/job_spec.h"
 
 namespace weft {
 
 struct BatchWords {
-  std::string program = {};            // weft on the nodes, absolute
-  std::string job_file = {};           // absolute
-  std::vector<std::string> sets = {};  // --set
-  std::string run_folder = {};         // absolute
-  double save_s = 0;                   // what one checkpoint takes
-  std::string after = {};              // sbatch's --dependency
-  // These are the sets of each task of an array, beside those of all; none: it is one job. Its run
-  // folder is the one that all tasks' lie in, and `job` and `plan` are those of the task that needs
-  // most.
-  std::vector<Sets> tasks = {};
+  std::string program = {};     // weft on the nodes, absolute
+  std::string run_folder = {};  // absolute
+  double save_s = 0;            // what one checkpoint takes
+  std::string after = {};       // sbatch's --dependency
+  // These are the run folders of an array's tasks; none: it is one job. Its run folder is the one
+  // that all tasks' lie in, and `job` and `plan` are those of the task that needs most.
+  std::vector<std::string> tasks = {};
 };
+
+// The job as it was submitted, complete in itself: the script runs this one, so the job file may
+// change while the job waits, and is requeued.
+std::string SubmittedJobPath(absl::string_view run_folder);
 
 std::string BatchScript(const JobSpec& job, const Plan& plan, const BatchWords& words);
 

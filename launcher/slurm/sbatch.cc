@@ -104,6 +104,11 @@ absl::Status SbatchFailure(absl::string_view words, const SchedulerSpec& site) {
       absl::StrCat("sbatch does not take the job: ", last.empty() ? "it said nothing" : last));
 }
 
+absl::Status TestSbatch(const std::string& script, const SchedulerSpec& site) {
+  ASSIGN_OR_RETURN(const SlurmAnswer answer, AskSlurm({"sbatch", "--test-only"}, script));
+  return answer.exit_code == 0 ? absl::OkStatus() : SbatchFailure(answer.err, site);
+}
+
 absl::StatusOr<std::string> CallSbatch(const std::string& script, const SchedulerSpec& site) {
   ASSIGN_OR_RETURN(const SlurmAnswer answer, AskSlurm({"sbatch", "--parsable"}, script));
   if (answer.exit_code != 0) return SbatchFailure(answer.err, site);

@@ -14,6 +14,9 @@ namespace weft {
 // sbatch; Unavailable if the controller does not answer.
 absl::StatusOr<std::string> CallSbatch(const std::string& script, const SchedulerSpec& site);
 
+// Asks sbatch whether it would take the script, and submits nothing. Errors as CallSbatch.
+absl::Status TestSbatch(const std::string& script, const SchedulerSpec& site);
+
 // The id in the output of `sbatch --parsable`: "12" or "12;cluster". Empty: there is none.
 std::string JobIdIn(absl::string_view output);
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/adoption.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/verify.h"
@@ -233,6 +234,32 @@ TEST_F(CleanUpTest, GoesOnBesideWhatCannotBeRemovedAndTriesItAgain) {
   EXPECT_EQ(umount2(held.c_str(), MNT_DETACH), 0) << held;
   EXPECT_THAT(Clean(2).problems, IsEmpty());
   EXPECT_THAT(Names(), ElementsAre("step-30", "step-40"));
+}
+
+// A run folder was copied: what the copy finds there is its own from then on.
+TEST_F(CleanUpTest, ACopyTakesTheCheckpointsThatWereCopiedAndNoOthers) {
+  constexpr char kCopy[] = "00000000000000cc";
+  SaveOwn({10, 20});
+  ASSERT_EQ(Save(kOther, 1, 30), absl::OkStatus());
+  Stage(kOwn, 2, 40);
+  // A shard is linked, as by `cp -al`: nothing of the original's may change.
+  const std::string manifest = StepFolder(folder_, 20) + "/manifest.json";
+  fs::create_hard_link(manifest, root_ + "/original.json");
+  const Manifest before = CheckManifest(StepFolder(folder_, 20)).value();
+  const Adopted adopted = AdoptCheckpoints(folder_, kOwn, kCopy, "/runs/copy");
+  EXPECT_THAT(adopted.problems, IsEmpty());
+  EXPECT_THAT(adopted.steps, ElementsAre("step-20", "step-10"));
+  const Manifest after = VerifyCheckpoint(StepFolder(folder_, 20)).value();
+  EXPECT_EQ(after.run_id, kCopy);
+  EXPECT_EQ(after.run_folder, "/runs/copy");
+  EXPECT_EQ(after.generation, before.generation);
+  EXPECT_EQ(after.shards[0].xxh3, before.shards[0].xxh3);
+  EXPECT_EQ(OwnerOf(StepFolder(folder_, 30))->run_id, kOther);
+  EXPECT_FALSE(fs::exists(StageFolder(folder_, kOwn, 2, 40)));
+  std::ifstream original(root_ + "/original.json");
+  const std::string text{std::istreambuf_iterator<char>(original), {}};
+  EXPECT_THAT(text, HasSubstr(kOwn));
+  EXPECT_THAT(AdoptCheckpoints(folder_, kOwn, kCopy, "/runs/copy").steps, IsEmpty()) << "once";
 }
 
 }  // namespace

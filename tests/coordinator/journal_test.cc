@@ -177,16 +177,30 @@ TEST_F(JournalTest, OfAnotherRunFolderIsMovedAside) {
   std::filesystem::copy_file(path_, folder_ + "/copy/journal.db");
   std::filesystem::create_directory_symlink(folder_, folder_ + "/link");
   for (const std::string& same : {path_, folder_ + "/link/journal.db"}) {
-    const auto own = Journal::OpenInRunFolder(same);
+    const auto own = Journal::OpenInRunFolder(same, submitted.run.id);
     ASSERT_TRUE(own.ok()) << own.status();
     EXPECT_EQ((*own)->moved_aside(), "");
     EXPECT_EQ((*own)->Replay()->size(), 1u);
   }
-  const auto copied = Journal::OpenInRunFolder(folder_ + "/copy/journal.db");
+  const auto copied = Journal::OpenInRunFolder(folder_ + "/copy/journal.db", submitted.run.id);
   ASSERT_TRUE(copied.ok()) << copied.status();
   EXPECT_EQ((*copied)->moved_aside(), folder_ + "/copy/journal.db.of-another-folder");
   EXPECT_TRUE((*copied)->Replay()->empty());
   EXPECT_EQ(Journal::OpenToRead((*copied)->moved_aside()).value()->Replay()->size(), 1u);
+}
+
+// Two folders may have one path, in two containers: the run's id tells them apart.
+TEST_F(JournalTest, OfAnotherRunInTheSameFolderIsMovedAside) {
+  Submitted submitted = FullSubmission();
+  submitted.run_folder = folder_;
+  submitted.run.id = "00000000000000aa";
+  Write({submitted});
+  EXPECT_EQ(Journal::OpenInRunFolder(path_, "00000000000000aa").value()->moved_aside(), "");
+  EXPECT_EQ(Journal::OpenInRunFolder(path_, "").value()->moved_aside(), "") << "whichever it is";
+  const auto other = Journal::OpenInRunFolder(path_, "00000000000000bb");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ((*other)->moved_aside(), path_ + ".of-another-folder");
+  EXPECT_TRUE((*other)->Replay()->empty());
 }
 
 // A fact that could not be written for want of room is written later, and nothing is lost or

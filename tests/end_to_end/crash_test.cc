@@ -110,27 +110,6 @@ void ExpectKillEndsRunThatResumes(const std::string& program, const std::string&
   run.ExpectNothingLeft();
 }
 
-// The journal of a run that was killed says where it trains: in the folder that was copied.
-TEST(Crash, OfARunWhoseFolderIsCopiedIsGoneOnWithInTheCopy) {
-  TinyRun run;
-  const std::unique_ptr<Child> weft = run.Run();
-  run.WaitForStep(25);
-  for (const Found& launcher : run.Processes("weft")) {
-    if (launcher.command.find(" run ") != std::string::npos) KillFound(launcher, SIGKILL);
-  }
-  ASSERT_TRUE(Eventually(kLeavesWithinS, [&] { return weft->Wait(0) && run.Processes().empty(); }));
-  const std::string before = ReadText(run.run_folder() + "/metrics.jsonl");
-  const std::string copies = run.run_folder() + "-copies", copy = copies + "/tiny";
-  std::filesystem::create_directory(copies);
-  std::filesystem::copy(run.run_folder(), copy, std::filesystem::copy_options::recursive);
-  const TinyRun::Outcome outcome = run.RunToEnd({"--set", "job.output_dir=" + copies});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(std::filesystem::exists(copy + "/journal.db.of-another-folder"));
-  EXPECT_EQ(CurveOf(copy), UndisturbedCurve());
-  EXPECT_EQ(ReadText(run.run_folder() + "/metrics.jsonl"), before) << "nobody trains there";
-  run.ExpectNothingLeft();
-}
-
 // Another coordinator is there before any lease ends, and everybody comes back to it.
 TEST(Crash, OfTheCoordinatorStopsNobody) {
   TinyRun run;

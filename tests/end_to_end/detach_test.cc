@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "tests/end_to_end/lacking.h"
@@ -91,7 +93,28 @@ TEST(Detached, RunTakesTheVerbsOfAJob) {
     EXPECT_THAT(left.out, HasSubstr(has_told));
   }
   run.ExpectNothingLeft();
-  for (const char* verb : {"checkpoint", "logs", "events", "watch"}) {
+  // Its files tell the same now.
+  const TinyRun::Outcome told = Say(run, {"events", run.job_path()});
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  std::istringstream lines(events.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" is checked: ") != std::string::npos) continue;  // not in events.jsonl
+    EXPECT_THAT(told.out, HasSubstr(line + "\n"));
+  }
+  EXPECT_THAT(told.out, HasSubstr("  SUSPENDED"));
+  const TinyRun::Outcome json = Say(run, {"events", run.run_folder(), "--json"});
+  const std::string first = json.out.substr(0, json.out.find('\n'));
+  EXPECT_TRUE(nlohmann::json::parse(first).contains("phase")) << first;
+  const TinyRun::Outcome written = Say(run, {"logs", run.run_folder(), "--rank", "3", "--json"});
+  EXPECT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_THAT(written.out, HasSubstr("/rank-3.log\""));
+  const TinyRun::Outcome all = Say(run, {"logs", "-f", run.job_path(), "--tail", "1"});
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_THAT(all.out, HasSubstr("[3] "));
+  const TinyRun::Outcome none_such = Say(run, {"logs", run.run_folder(), "--rank", "9"});
+  EXPECT_EQ(none_such.exit_code, 1);
+  EXPECT_THAT(none_such.err, HasSubstr("holds no such log of generation 1"));
+  for (const char* verb : {"checkpoint", "watch"}) {
     const TinyRun::Outcome none = Say(run, {verb, run.run_folder()});
     EXPECT_EQ(none.exit_code, 2) << verb;
     EXPECT_THAT(none.err, HasSubstr("nothing runs in " + run.run_folder())) << verb;

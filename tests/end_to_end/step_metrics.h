@@ -20,4 +20,13 @@ std::vector<StepMetrics> MetricsOf(const std::string& run_folder);
 // Last line of each step: step -> loss_hex.
 std::map<int64_t, std::string> CurveOf(const std::string& run_folder);
 
+// StepsLost says what the generations after the first `from_line` lines had to do again.
+struct StepsLost {
+  int64_t steps = 0;
+  int64_t at_step = 0;  // the last one before the first of those ends
+  // Counts those that were committed before, as events.jsonl tells: none may be.
+  int64_t beyond_commits = 0;
+};
+StepsLost StepsLostFrom(const std::string& run_folder, size_t from_line);
+
 }  // namespace weft

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/run/run_folder.h"
+#include "launcher/run/run_identity.h"
 #include "tests/places.h"
 
 namespace weft {
@@ -67,6 +67,26 @@ TinyRun::~TinyRun() {
 std::unique_ptr<Child> TinyRun::Weft(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {BinaryPath("/bin/weft")};
   command.insert(command.end(), arguments.begin(), arguments.end());
+  return Start(command);
+}
+
+std::unique_ptr<Child> TinyRun::RunWhereMounted(const std::string& folder, const std::string& on,
+                                                const std::vector<std::string>& more) {
+  std::vector<std::string> command = {"/usr/bin/unshare",
+                                      "--mount",
+                                      "sh",
+                                      "-c",
+                                      "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"",
+                                      folder,
+                                      on,
+                                      BinaryPath("/bin/weft"),
+                                      "run",
+                                      job_path_};
+  command.insert(command.end(), more.begin(), more.end());
+  return Start(command);
+}
+
+std::unique_ptr<Child> TinyRun::Start(const std::vector<std::string>& command) {
   const std::string output = folder_ + "/start-" + std::to_string(++started_);
   return std::make_unique<Child>(
       command, std::map<std::string, std::string>{{kCookie, folder_}, {"TMPDIR", folder_ + "/tmp"}},
@@ -132,7 +152,9 @@ std::set<std::string> TinyRun::SharedFiles() const {
   std::set<std::string> prefixes;
   std::error_code error;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_, error)) {
-    if (entry.is_directory(error)) prefixes.insert("weft-" + RunId(entry.path()));
+    if (entry.path().filename() != kRunIdFile) continue;
+    const std::string id = StatedRunId(entry.path().parent_path());
+    if (!id.empty()) prefixes.insert("weft-" + id);
   }
   std::set<std::string> files;
   for (const std::string folder : kSharedFolders) {

@@ -9,7 +9,6 @@
 #SBATCH --output=/shared/runs/tiny/slurm-%A_%a.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
-#SBATCH --no-kill
 #SBATCH --signal=USR2@49
 
 if [ ! -x /opt/weft/bin/weft ]; then
@@ -24,16 +23,16 @@ trap 'kill -INT "$weft"' INT
 trap 'kill -TERM "$weft"' TERM
 trap 'kill -USR2 "$weft"' USR1 USR2
 case "$SLURM_ARRAY_TASK_ID" in
-  0) set -- --set optimizer.lr=1e-3 --set training.seed=1 --set job.output_dir=/shared/runs/tiny --set job.name=tiny-0 ;;
-  1) set -- --set optimizer.lr=1e-3 --set training.seed=2 --set job.output_dir=/shared/runs/tiny --set job.name=tiny-1 ;;
-  2) set -- --set optimizer.lr=1e-3 --set training.seed=3 --set job.output_dir=/shared/runs/tiny --set job.name=tiny-2 ;;
-  3) set -- --set optimizer.lr=1e-4 --set training.seed=1 --set job.output_dir=/shared/runs/tiny --set job.name=tiny-3 ;;
-  4) set -- --set optimizer.lr=1e-4 --set training.seed=2 --set job.output_dir=/shared/runs/tiny --set job.name=tiny-4 ;;
-  5) set -- --set optimizer.lr=1e-4 --set training.seed=3 --set job.output_dir=/shared/runs/tiny --set job.name=tiny-5 ;;
+  0) job=/shared/runs/tiny/tiny-0/submitted.yaml ;;
+  1) job=/shared/runs/tiny/tiny-1/submitted.yaml ;;
+  2) job=/shared/runs/tiny/tiny-2/submitted.yaml ;;
+  3) job=/shared/runs/tiny/tiny-3/submitted.yaml ;;
+  4) job=/shared/runs/tiny/tiny-4/submitted.yaml ;;
+  5) job=/shared/runs/tiny/tiny-5/submitted.yaml ;;
   *) echo "weft: task $SLURM_ARRAY_TASK_ID is none of this array" >&2; exit 2 ;;
 esac
 
-/opt/weft/bin/weft run /shared/job.yaml --set training.steps=10 "$@" &
+/opt/weft/bin/weft run "$job" &
 weft=$!
 while kill -0 "$weft" 2>/dev/null; do wait "$weft"; done
 wait "$weft"

@@ -8,7 +8,6 @@
 #SBATCH --output=/shared/runs/tiny/logs/slurm-%j.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
-#SBATCH --no-kill
 #SBATCH --signal=USR2@49
 
 if [ ! -x /opt/weft/bin/weft ]; then
@@ -22,7 +21,7 @@ export WEFT_SLURM_BATCH="$SLURM_JOB_ID"
 trap 'kill -INT "$weft"' INT
 trap 'kill -TERM "$weft"' TERM
 trap 'kill -USR2 "$weft"' USR1 USR2
-/opt/weft/bin/weft run /shared/job.yaml &
+/opt/weft/bin/weft run /shared/runs/tiny/submitted.yaml &
 weft=$!
 while kill -0 "$weft" 2>/dev/null; do wait "$weft"; done
 wait "$weft"

@@ -22,7 +22,7 @@ export WEFT_SLURM_BATCH="$SLURM_JOB_ID"
 trap 'kill -INT "$weft"' INT
 trap 'kill -TERM "$weft"' TERM
 trap 'kill -USR2 "$weft"' USR1 USR2
-/opt/weft/bin/weft run /shared/job.yaml &
+/opt/weft/bin/weft run /shared/runs/tiny/submitted.yaml &
 weft=$!
 while kill -0 "$weft" 2>/dev/null; do wait "$weft"; done
 wait "$weft"

@@ -83,7 +83,9 @@ class HostsRun : public ::testing::Test {
   // The same layout on host 1 alone, trained once for each number of steps.
   std::map<int64_t, std::string> CurveOfOneHost(int64_t steps = kSteps);
   // No loss differs by more than 1e-5 of itself from the curve's.
-  void ExpectNear(const std::map<int64_t, std::string>& curve) const;
+  static void ExpectNear(const std::map<int64_t, std::string>& curve,
+                         const std::vector<StepMetrics>& steps);
+  void ExpectNear(const std::map<int64_t, std::string>& curve) const { ExpectNear(curve, Steps()); }
 
   HostBed* bed_ = nullptr;
   std::unique_ptr<Child> run_;

@@ -171,6 +171,21 @@ TEST_F(HostsRun, SavesAndGoesOnWithoutAHostThatLeaves) {
 }
 
 // Its agents and ranks come back to the next one within the lease.
+// Whoever has /dev/shm of that host could take an agent's place with it.
+TEST_F(HostsRun, LeavesNoKeyBehindWhenItIsKilled) {
+  StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts(), ShortTimes(), 1000));
+  ASSERT_TRUE(WaitForStep(5)) << Words();
+  Kill(1, "^[^ ]*weft run ");
+  EXPECT_TRUE(run_->Wait(kPatienceS).has_value());
+  for (int host = 1; host <= 3; ++host) {
+    EXPECT_TRUE(Eventually(kPatienceS, [&] {
+      return bed_->Run(host, "ls -d /dev/shm/* /tmp/weft-*-tmp 2>/dev/null").out.empty();
+    })) << bed_->Run(host, "ls -lR /dev/shm").out;
+  }
+  const HostBed::Answer kept = bed_->Run(1, "grep -rls 'PRIVATE KEY' " + folder() + " || true");
+  EXPECT_EQ(kept.out, "");
+}
+
 TEST_F(HostsRun, TrainsOnWhenWeftdIsKilled) {
   const std::map<int64_t, std::string> alone = CurveOfOneHost();
   StartOnThreeHosts(WriteJob(kFixed, OnThreeHosts()));

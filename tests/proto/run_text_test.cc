@@ -49,6 +49,55 @@ TEST(RunText, ASlowRankIsToldAndThatNoneIsAnyMore) {
             "\"since_step\":90}\n");
 }
 
+// Runs that are over are told from their lines.
+TEST(RunText, ALineTellsTheEventThatItWasMadeOf) {
+  std::vector<v1::Event> events(6);
+  events[0].mutable_phase()->set_phase("RUNNING");
+  events[0].mutable_phase()->set_reason("generation 2");
+  events[1].mutable_committed()->set_step(20);
+  events[1].mutable_committed()->set_folder("step-20");
+  events[1].mutable_committed()->set_bytes(128);
+  events[2].mutable_not_saved()->set_step(60);
+  events[2].mutable_not_saved()->set_rank(-1);
+  events[2].mutable_not_saved()->set_reason("disk full");
+  events[2].mutable_not_saved()->set_saved_step(50);
+  v1::RankLost& hung = *events[3].mutable_lost();
+  hung.set_rank(3);
+  hung.set_host("vm");
+  hung.set_reason("stood still");
+  hung.set_did("generation 2 was ended");
+  hung.set_phase("step");
+  hung.set_step(7);
+  hung.set_collective("all-reduce");
+  hung.set_why("it has not called it");
+  hung.set_waiting("rank 1");
+  hung.set_age_ms(2500);
+  hung.add_stacks("stacks-vm.txt");
+  events[4].mutable_rank_slow()->set_rank(0);
+  events[4].mutable_rank_slow()->set_host("h0");
+  events[4].mutable_rank_slow()->set_share(0.5);
+  events[4].mutable_rank_slow()->set_times(3.25);
+  events[5].mutable_rank_slow()->set_rank(-1);
+  events[5].mutable_rank_slow()->set_since_step(90);
+  for (v1::Event& event : events) {
+    event.set_revision(7);
+    event.set_generation(2);
+    event.set_unix_ms(1000);
+    event.set_job_id("job-3");
+    const std::string line = EventLine(event, event.job_id(), 1);
+    const auto read = EventOf(nlohmann::ordered_json::parse(line));
+    ASSERT_TRUE(read) << line;
+    EXPECT_EQ(read->DebugString(), event.DebugString()) << line;
+  }
+  for (const char* other : {"{}", "[]", "7", "null", "{\"event\":3}", "{\"event\":\"new\"}"}) {
+    EXPECT_FALSE(EventOf(nlohmann::ordered_json::parse(other))) << other;
+  }
+  const auto odd = EventOf(nlohmann::ordered_json::parse(
+      "{\"event\":\"rank_lost\",\"rank\":1e300,\"stood_still_s\":1e300,\"stacks\":[7]}"));
+  ASSERT_TRUE(odd);
+  EXPECT_EQ(odd->lost().rank(), -1);
+}
+
 TEST(RunText, LinesOfAServedJobSayWhereToGoOn) {
   v1::Event event;
   event.set_revision(7);

@@ -160,5 +160,36 @@ TEST_F(OrdinaryDays, ARankThatIsLostMeanwhileWaitsForTheNextWeftdAndALeaseThatIs
   EXPECT_EQ(Curve("lost"), undisturbed);
 }
 
+// As docs/service.md has it: taken while weftd is ended, and jobs go on meanwhile.
+TEST_F(OrdinaryDays, ABackupOfTheStateIsGoneOnWith) {
+  StartHost(2);
+  const std::map<int64_t, std::string> undisturbed = UndisturbedCurve(2, kSteps);
+  const std::string job = Submit(SavingJob("first"));
+  const std::string waits = Submit(Job("waits", 2, 30));
+  WaitForStep(job, 20);
+  StopWeftd();
+  const std::string state = folder() + "/state", backup = folder() + "/backup";
+  ASSERT_EQ(std::system(("cp -a " + state + " " + backup).c_str()), 0);
+  StartWeftd();
+  WaitForStep(job, kSavedAt + 20);
+  const std::string later = Submit(Job("later", 2, 30));
+  StopWeftd();
+  std::filesystem::rename(state, folder() + "/lost");
+  std::filesystem::rename(backup, state);
+  EXPECT_THAT(Run({WeftdPath(), "--check", "--state=" + state}), HasSubstr(" jobs, 1 hosts"));
+  StartWeftd();
+  for (const std::string& each : {job, waits}) {
+    WaitFor(each, [](const v1::Job& seen) { return seen.phase() == "COMPLETED"; });
+  }
+  grpc::ClientContext context;
+  v1::GetRequest request;
+  request.set_job_id(later);
+  v1::Job none;
+  EXPECT_EQ(control().Get(&context, request, &none).error_code(), grpc::StatusCode::NOT_FOUND)
+      << "it was submitted since";
+  EXPECT_EQ(Curve("first"), undisturbed);
+  ExpectEachStepOnce("first");
+}
+
 }  // namespace
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/hosts/equal_rates.h"
 #include "tests/slurm/slurm_run.h"
@@ -34,8 +35,10 @@ SlurmJobWords OnTwoNodes(const std::string& nodes) {
 
 TEST_F(SlurmRun, ResumesWhenItIsRequeued) {
   const std::map<int64_t, std::string> alone = LocalCurve(Long());
-  const std::string job = Submit(WriteJob(Long()));
+  const std::string file = WriteJob(Long());
+  const std::string job = Submit(file);
   ASSERT_TRUE(WaitForStep(30)) << Words();
+  std::ofstream(file) << "what a person writes for the next run\n";
   bed_->Head("scontrol requeue " + job);
   LetGoOn(job);
   AwaitCompleted(job);
@@ -120,8 +123,7 @@ TEST_F(SlurmRun, IsStoppedFromTheHead) {
   EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
 }
 
-// As a node that is dead for longer than SlurmdTimeout: Slurm takes it out of the allocation
-// (--no-kill), and the job needs as many as it has asked for.
+// As a node that is dead for longer than SlurmdTimeout: the job needs as many as it has asked for.
 TEST_F(SlurmRun, IsQueuedAgainWhenANodeIsTakenAway) {
   const std::map<int64_t, std::string> alone = LocalCurve(OnTwoNodes("2"));
   const std::string job = Submit(WriteJob(OnTwoNodes("2")));
@@ -132,8 +134,6 @@ TEST_F(SlurmRun, IsQueuedAgainWhenANodeIsTakenAway) {
     SleepSeconds(0.1);
     return bed_->JobField(job, "Restarts") == "1";
   })) << Words();
-  EXPECT_THAT(ReadText(folder() + "/logs/slurm-" + job + ".log"),
-              HasSubstr("host h2: srun may not use it any more"));
   LetGoOn(job);
   AwaitCompleted(job);
   EXPECT_EQ(Curve(), alone);

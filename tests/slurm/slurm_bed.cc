@@ -29,10 +29,10 @@ std::string Config(const std::string& folder, const std::string& more) {
        << "/spool-%n\nSlurmctldPidFile=/run/slurmctld.pid\nSlurmdPidFile=/run/slurmd.pid\n"
        << "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nReturnToService=2\n"
        << "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
-       << "KillWait=30\nSlurmdTimeout=60\nMessageTimeout=10\nSlurmdParameters=config_overrides\n"
+       << "KillWait=30\nMessageTimeout=10\nSlurmdParameters=config_overrides\n"
        << "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1\n"
        << "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nJobCompType=jobcomp/none\n"
-       << more;
+       << (more.find("SlurmdTimeout") == std::string::npos ? "SlurmdTimeout=60\n" : "") << more;
   for (int node = 1; node <= SlurmBed::kNodes; ++node) {
     text << "NodeName=" << HostBed::Name(node) << " NodeAddr=" << HostBed::Address(node)
          << " CPUs=" << SlurmBed::kCpus << " RealMemory=4000 Gres=gpu:8 Features=h100,ib\n";
@@ -124,7 +124,8 @@ void SlurmBed::KillSlurmd(int node) {
 void SlurmBed::KillNode(int node) {
   const HostBed::Answer killed = hosts_->Run(
       node,
-      "pkill -9 -x 'slurmd|slurmstepd|orted|weft|weft-shim|weft-worker'; rm -rf /dev/shm/weft-*");
+      "pkill -9 -x 'slurmd|slurmstepd|slurm_script|orted|mpirun|weftd?|weft-shim|weft-worker'; rm "
+      "-rf /dev/shm/weft-*");
   EXPECT_EQ(killed.exit_code, 0) << killed.err;
 }
 

@@ -69,6 +69,10 @@ TEST_F(SlurmRun, RunsAnArrayInFoldersOfItsOwn) {
   EXPECT_EQ(Curve("tiny/tiny-1").size(), alone.size());
   EXPECT_NE(Curve("tiny/tiny-1"), alone);
   EXPECT_THAT(ReadText(folder() + "/slurm-" + job + "_1.log"), HasSubstr("done: step 60 of 60"));
+  const std::string listed = Weft("ps --all").out;
+  for (const char* task : {"_0", "_1"}) {
+    EXPECT_THAT(listed, ::testing::ContainsRegex(job + task + " +COMPLETED +60 ")) << listed;
+  }
 }
 
 TEST_F(SlurmRun, SaysWhatIsWrongWithAJob) {
@@ -238,6 +242,26 @@ TEST_F(SlurmRun, PrintsAndSubmitsNothingOfADryRun) {
   const HostBed::Answer answer = Weft("submit " + WriteJob({}) + " --dry-run");
   EXPECT_EQ(answer.exit_code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("#SBATCH --nodes=3\n"));
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+  struct Case {
+    std::string cluster, options, said;
+  };
+  for (const Case& each :
+       {Case{"nodes: 3, slots: 2", "--run-folder /tmp/run", "/tmp/run is on this host alone"},
+        Case{"nodes: 3, slots: 2, partition: fast", "", "cluster.partition: fast is no partition"},
+        Case{"nodes: 3, slots: 2, sbatch_options: --colour", "", "that sbatch does not know"}}) {
+    const HostBed::Answer refused =
+        Weft("submit " + WriteJob({.cluster = each.cluster + ", scheduler: slurm"}) +
+             " --dry-run " + each.options);
+    EXPECT_EQ(refused.exit_code, 2) << each.said;
+    EXPECT_THAT(refused.out, HasSubstr("#SBATCH --nodes=3\n")) << each.said;
+    EXPECT_THAT(refused.err, HasSubstr("weft: a submission would be refused:\nweft: "));
+    EXPECT_THAT(refused.err, HasSubstr(each.said));
+  }
+  const HostBed::Answer array =
+      Weft("submit " + WriteJob({}) + " --dry-run --array training.seed=1,2 --run-folder /tmp/run");
+  EXPECT_EQ(array.exit_code, 2);
+  EXPECT_THAT(array.out, HasSubstr("  1) job=/tmp/run/run-1/submitted.yaml ;;\n"));
   EXPECT_EQ(bed_->Head("squeue -h"), "");
   EXPECT_FALSE(std::filesystem::exists(folder()));
 }

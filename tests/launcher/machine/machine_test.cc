@@ -79,5 +79,16 @@ TEST(LastLines, KeepsTheEnd) {
   EXPECT_EQ(LastLines("", 5, 3), "");
 }
 
+TEST(LastReasons, AreNoLinesOfWhatWentWell) {
+  const std::string info = "2026-11-21T12:00:00.123Z INFO attached\n    to h1\n";
+  const std::string error = "2026-11-21T12:00:00.124Z ERROR no memory\n    on h1\n";
+  EXPECT_EQ(LastReasons(info + error + info, 1, 1000), "    on h1");
+  EXPECT_EQ(LastReasons(info + error + info, 5, 1000),
+            "2026-11-21T12:00:00.124Z ERROR no memory\n    on h1");
+  EXPECT_EQ(LastReasons(info, 5, 1000), "");
+  EXPECT_EQ(LastReasons("terminate called\n" + info, 1, 1000), "terminate called");
+  EXPECT_EQ(LastReasons("INFO of a library\n", 1, 1000), "INFO of a library");
+}
+
 }  // namespace
 }  // namespace weft

@@ -355,7 +355,7 @@ TEST_F(GoingOn, MovesAsideNothingButTheRunsOwn) {
   RunRecord record;
   record.run_id = kOwn;
   ASSERT_TRUE(WriteWhole(run() + "/resolved.yaml", ResolvedText(job, record)).ok());
-  EXPECT_EQ(*MoveAside(job, run()), run() + ".old-1");
+  EXPECT_EQ(*MoveAside(job, run(), kOwn), run() + ".old-1");
   EXPECT_TRUE(std::filesystem::exists(folder + "/step-9"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/step-60/manifest.json"));
   EXPECT_FALSE(std::filesystem::exists(folder + "/step-10"));

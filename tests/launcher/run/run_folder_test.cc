@@ -33,11 +33,11 @@ TEST_F(RunFolder, IsHeldByOneRunAtATime) {
 TEST_F(RunFolder, MovesAnOldRunAsideAndDeletesNothing) {
   const JobSpec job = Job();
   ASSERT_TRUE(RunLock::Take(run()).ok());
-  EXPECT_EQ(*MoveAside(job, run()), "");  // nothing was run yet
+  EXPECT_EQ(*MoveAside(job, run(), ""), "");  // nothing was run yet
   for (int n = 1; n <= 2; ++n) {
     ASSERT_TRUE(RunLock::Take(run()).ok());
     ASSERT_TRUE(WriteWhole(run() + "/resolved.yaml", "x").ok());
-    EXPECT_EQ(*MoveAside(job, run()), run() + ".old-" + std::to_string(n));
+    EXPECT_EQ(*MoveAside(job, run(), ""), run() + ".old-" + std::to_string(n));
     EXPECT_TRUE(std::filesystem::exists(run() + ".old-" + std::to_string(n) + "/resolved.yaml"));
   }
 }
@@ -45,8 +45,6 @@ TEST_F(RunFolder, MovesAnOldRunAsideAndDeletesNothing) {
 TEST_F(RunFolder, HoldsItsSocketHoweverDeepItIs) {
   const std::string deep = "/" + std::string(120, 'd');
   EXPECT_EQ(SocketPath(deep), deep + "/weftd.sock");
-  EXPECT_EQ(RunId(deep).size(), 16);
-  EXPECT_NE(RunId(deep), RunId("/runs/a"));
 }
 
 TEST_F(RunFolder, IsFoundByItsPathOrItsJobFile) {

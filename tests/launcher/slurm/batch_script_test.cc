@@ -23,7 +23,6 @@ struct Spec {
   const char* name;
   const char* model;
   const char* cluster;  // beside the scheduler
-  std::vector<std::string> sets = {};
   std::vector<std::string> array = {};
   std::vector<std::string> after = {};
 };
@@ -41,10 +40,7 @@ const Spec kSpecs[] = {
     {"options", kTiny,
      "profile: cpu, slots: 1, sbatch_options: --mail-type=END --nice=10 --exclusive"},
     {"setup", kTiny, "profile: cpu, slots: 2, setup: \"module load gcc\\nulimit -l unlimited\""},
-    {"sets",
-     kTiny,
-     "profile: cpu, slots: 2, remote_path: /sw/weft/bin",
-     {"cluster.env={A: it's}", "training.steps=10"}},
+    {"remote_path", kTiny, "profile: cpu, slots: 2, remote_path: /sw/weft/bin"},
     {"gpus", kLarge, "profile: h100x8, nodes: 2, partition: gpu, time: 2-12"},
     {"features", kLarge,
      "profile: h100x8, nodes: 2, partition: gpu, constraint: h100&ib, container: "
@@ -52,9 +48,8 @@ const Spec kSpecs[] = {
     {"array",
      kTiny,
      "profile: cpu, slots: 2, nodes: 2",
-     {"training.steps=10"},
      {"optimizer.lr=1e-3,1e-4", "training.seed=1,2,3"}},
-    {"after", kTiny, "profile: cpu, slots: 2, dependency: singleton", {}, {}, {"1"}},
+    {"after", kTiny, "profile: cpu, slots: 2, dependency: singleton", {}, {"1"}},
 };
 
 TEST(BatchScript, AsksForWhatTheJobNeeds) {
@@ -67,22 +62,19 @@ TEST(BatchScript, AsksForWhatTheJobNeeds) {
     ASSERT_TRUE(file.ok()) << file.status();
     const auto plan = FindPlan(file->job, Purpose::kEstimate);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    auto tasks = ArrayTasks(spec.array);
+    const auto lists = ArrayTasks(spec.array);
     const auto after = AfterText(spec.after, file->job.scheduler.dependency);
-    ASSERT_TRUE(tasks.ok() && after.ok()) << tasks.status() << after.status();
-    for (size_t task = 0; task < tasks->size(); ++task) {
-      (*tasks)[task] =
-          TaskSets((*tasks)[task], file->job.output_dir, file->job.name, static_cast<int>(task));
+    ASSERT_TRUE(lists.ok() && after.ok()) << lists.status() << after.status();
+    std::vector<std::string> tasks;
+    for (size_t task = 0; task < lists->size() && !spec.array.empty(); ++task) {
+      tasks.push_back(TaskFolder("/shared/runs/" + file->job.name, static_cast<int>(task)));
     }
-    if (spec.array.empty()) tasks->clear();
     const std::string& there = file->job.hosts.remote_path;
     const BatchWords words{.program = (there.empty() ? "/opt/weft/bin" : there) + "/weft",
-                           .job_file = "/shared/job.yaml",
-                           .sets = spec.sets,
                            .run_folder = "/shared/runs/" + file->job.name,
                            .save_s = 4,
                            .after = *after,
-                           .tasks = *tasks};
+                           .tasks = tasks};
     ExpectGolden(std::string("sbatch_") + spec.name + ".sh", BatchScript(file->job, *plan, words));
   }
 }
@@ -106,7 +98,7 @@ int Requeues(const std::string& codes, int weft_exits) {
   const auto file = ReadJobText(yaml, SourcePath("/configs/jobs/job.yaml"), {.check_files = false});
   const auto plan = FindPlan(file->job, Purpose::kEstimate);
   std::ofstream(folder / "script.sh")
-      << BatchScript(file->job, *plan, {.program = folder / "weft", .job_file = "/job.yaml"});
+      << BatchScript(file->job, *plan, {.program = folder / "weft"});
   const std::string command =
       "PATH=" + folder.string() + ":$PATH SLURM_JOB_ID=7 bash " + (folder / "script.sh").string();
   const int status = std::system(command.c_str());

@@ -1,4 +1,4 @@
-#include "coordinator/service/run_logs.h"
+#include "process/run_logs.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Logs as they are told: which files, from where, in whole lines.
-#include "coordinator/service/run_logs.h"
+#include "process/run_logs.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
