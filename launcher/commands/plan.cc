@@ -13,7 +13,6 @@
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/plan_questions.h"
 #include "launcher/job_file/job_yaml.h"
-#include "plan/engine/engine_profile.h"
 #include "plan/keys/job_rules.h"
 
 namespace weft {
@@ -78,8 +77,8 @@ void AddPlan(CLI::App& app, int* exit_code) {
       add_question("--why", arguments->why, "why not that: --why tp=4,pp=2; term by term");
   CLI::Option* layout = add_question("--layout", arguments->layout,
                                      "judge exactly this layout: --layout tp=8,pp=2,dp=4");
-  plan->add_option("--engine", arguments->engine, "with --layout: whose habits are modelled")
-      ->check(CLI::IsMember(EngineProfileNames()))
+  plan->add_option("--engine", arguments->engine,
+                   "with --layout: whose habits are modelled: megatron, or megatron,states=bf16")
       ->needs(layout);
   layout->excludes(why);
   CLI::Option* parts =

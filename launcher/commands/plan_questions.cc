@@ -56,15 +56,6 @@ void PrintNotes(const JobFile& file) {
   }
 }
 
-// Prints what stands below a plan's own tables: schedule, bill, front and sensitivities.
-void PrintAround(const JobFile& file, const PlanReport& report) {
-  const JobSpec& job = file.job;
-  std::cout << ScheduleText(QuestionOf(job), report.plan.layout)
-            << BillText(job, report.summary.bill) << FrontText(report.front)
-            << SensitivitiesText(report.plan, job.batch(), report.sensitivities);
-  if (!report.recorded_error.empty()) std::cout << "\n" << report.recorded_error << "\n";
-}
-
 // Prints why weft's engine does not run `what` yet: `issues`, of a job whatever its layout, and
 // those of `plan`. Returns whether there are any.
 bool PrintIssues(absl::string_view what, std::vector<SpecIssue> issues, const Plan& plan) {
@@ -142,19 +133,50 @@ ErrorBar BarOf(const std::optional<RecordedError>& recorded) {
   return recorded ? recorded->bar : ErrorBar{};
 }
 
-PlanReport ReportOf(const JobSpec& job, Plan plan, int lost_nodes, LinesLeftOut* unread) {
+// The report of the plan alone: what a few milliseconds answer.
+PlanReport ReportOf(const JobSpec& job, Plan plan, LinesLeftOut* unread) {
   PlanReport report{.plan = std::move(plan), .run_issues = RunIssues(job)};
-  if (!report.plan.runnable() && report.run_issues.empty()) {
-    absl::StatusOr<Plan> today = FindPlan(job, Purpose::kRun);
-    if (today.ok()) report.today = *std::move(today);
-  }
-  report.whole = WholeOf(job, lost_nodes);
-  report.front = ParetoFront(QuestionOf(job), AskedLayout(job), Purpose::kEstimate, report.plan);
-  report.sensitivities = SensitivitiesOf(job, Purpose::kEstimate);
   const std::optional<RecordedError> recorded = RecordedErrorOn(job.cluster, unread);
   report.recorded_error = RecordedErrorText(recorded);
-  report.summary = SummaryOf(job, report.plan, WeftProfile(), BarOf(recorded), report.front);
+  report.summary = SummaryOf(job, report.plan, WeftProfile(), BarOf(recorded), {});
   return report;
+}
+
+// These add what takes searches of its own.
+void AddFront(const JobSpec& job, PlanReport* report) {
+  report->front = ParetoFront(QuestionOf(job), AskedLayout(job), Purpose::kEstimate, report->plan);
+  report->summary.advice = AdviceOf(job, report->plan, report->summary, report->front);
+}
+
+void AddToday(const JobSpec& job, int lost_nodes, PlanReport* report) {
+  report->whole = WholeOf(job, lost_nodes);
+  if (report->plan.runnable() || !report->run_issues.empty()) return;
+  absl::StatusOr<Plan> today = FindPlan(job, Purpose::kRun);
+  if (today.ok()) report->today = *std::move(today);
+}
+
+void AddSensitivities(const JobSpec& job, PlanReport* report) {
+  report->sensitivities = SensitivitiesOf(job, Purpose::kEstimate, report->plan.layout);
+}
+
+// Prints each part as soon as it is known: the answer first, then what has to be searched for.
+void PrintReport(const PlanArguments& arguments, const JobFile& file, PlanReport report) {
+  const JobSpec& job = file.job;
+  PrintNotes(file);
+  std::cout << AnswerText(job, report.plan, report.summary) << std::flush;
+  if (!std::cout.good()) return;  // nobody reads the rest
+  AddFront(job, &report);
+  std::cout << AdviceText(report.summary) << LosersText(job, report.plan, arguments.explain)
+            << std::flush;
+  PrintHosts(report);
+  AddToday(job, arguments.without_nodes, &report);
+  PrintLoss(job, report);
+  PrintRunnable(report);
+  std::cout << ScheduleText(QuestionOf(job), report.plan.layout)
+            << BillText(job, report.summary.bill) << FrontText(report.front) << std::flush;
+  AddSensitivities(job, &report);
+  std::cout << SensitivitiesText(report.plan, job.batch(), report.sensitivities);
+  if (!report.recorded_error.empty()) std::cout << "\n" << report.recorded_error << "\n";
 }
 
 }  // namespace
@@ -172,21 +194,19 @@ int AnswerPlan(const PlanArguments& arguments, JobFile file) {
     if (written != kExitOk) return written;
   }
   LinesLeftOut unread;  // of the ledger
-  PlanReport report = ReportOf(file.job, *std::move(plan), arguments.without_nodes, &unread);
+  PlanReport report = ReportOf(file.job, *std::move(plan), &unread);
   if (unread.count > 0) file.notes.push_back(unread.Text());
   auto placed = PlacedHosts(arguments, file.job, report.plan.layout);
   if (!placed.ok()) return Fail(placed.status());
   report.hosts = *std::move(placed);
   if (arguments.json) {
+    AddFront(file.job, &report);
+    AddToday(file.job, arguments.without_nodes, &report);
+    AddSensitivities(file.job, &report);
     std::cout << PlanJson(file, report, arguments.explain);
     return kExitOk;
   }
-  PrintNotes(file);
-  std::cout << PlanText(file.job, report.plan, report.summary, arguments.explain);
-  PrintHosts(report);
-  PrintLoss(file.job, report);
-  PrintRunnable(report);
-  PrintAround(file, report);
+  PrintReport(arguments, file, std::move(report));
   return kExitOk;
 }
 

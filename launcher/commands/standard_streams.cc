@@ -40,8 +40,11 @@ int FlushAnswer(int exit_code) {
   const bool failed_before = !std::cout.good() || std::ferror(stdout) != 0;
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
-  const int error = errno;
+  int error = errno;
   if (flushed && !failed_before) return exit_code;
+  // An answer that is printed in parts has failed at an earlier one: a file that nobody may write
+  // says so again.
+  if (error == 0 && write(STDOUT_FILENO, "", 0) < 0) error = errno;
   if (ReaderIsGone()) return exit_code;
   std::cerr << "weft: the output could not be written";
   if (error != 0) std::cerr << ": " << std::strerror(error);

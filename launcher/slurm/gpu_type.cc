@@ -39,13 +39,15 @@ std::string TakeWhile(bool (*is)(char), absl::string_view* text) {
 
 // The model that one word names, if it is nothing but letters, a number, and letters.
 std::optional<GpuModel> ModelIn(absl::string_view word) {
+  // The only models with a single digit; of other words one says nothing ("v2").
+  const bool is_short = word == "t4" || word == "l4";
   GpuModel model;
   model.before = TakeWhile(&IsLetter, &word);
   model.number = TakeWhile(&IsDigit, &word);
   model.after = TakeWhile(&IsLetter, &word);
   model.is_one_word = !model.before.empty();
   const size_t least = model.is_one_word ? kLeastDigits : kLeastDigitsAlone;
-  if (!word.empty() || model.number.size() < least) return std::nullopt;
+  if (!word.empty() || (model.number.size() < least && !is_short)) return std::nullopt;
   return model;
 }
 

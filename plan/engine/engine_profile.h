@@ -20,8 +20,10 @@ struct EngineProfile {
 
 EngineProfile WeftProfile();
 
-// By name; InvalidArgument lists the names there are.
+// By name, which habits of a single run may follow that the profile does not have by itself:
+// "megatron,states=bf16,loss=fused". InvalidArgument lists the names, or the habits, there are.
 absl::StatusOr<EngineProfile> EngineProfileNamed(absl::string_view name);
 std::vector<std::string> EngineProfileNames();
+std::vector<std::string> HabitNames();  // "states=bf16"
 
 }  // namespace weft

@@ -23,6 +23,7 @@ struct MemoryHabits {
   bool copies_fp16_gradients = false;
   bool gradient_copies_stay = false;  // all the time
   bool master_weights = true;         // fp32, beside 16-bit weights
+  double moment_bytes = 4;            // of each of the optimizer's states that is not in 8 bits
   // Offloaded states are updated on the host, which holds fp32 weights and a gradient for that too
   // (ZeRO-Offload, arXiv:2101.06840, 4.2). false: they come to the device, a stretch at a time.
   bool host_updates = true;
@@ -38,6 +39,7 @@ struct MemoryHabits {
   bool dropout = false;                      // on residuals and attention, masks of 1 byte
   bool selective_drops_wide = true;    // selective recompute drops norm and activation outputs too,
                                        // not the attention core alone
+  bool selective_drops_up = false;     // and queries, keys and values that latents are made into
   bool saves_gathered_inputs = false;  // sequence parallel: inputs of linear layers are kept whole
   double unfused_ffn_bytes = 0;  // per token and element of the feed-forward, for its activation
   // Experts' outputs are kept for the gradient of their shares; false: they were multiplied by it

@@ -87,7 +87,11 @@ double ScoreBytes(const Question& question, const Sizes& sizes) {
 double WideBytes(const Question& question, const Sizes& sizes) {
   const MemoryHabits& habits = question.engine.memory;
   if (!habits.selective_drops_wide) return 0;
-  return 2 * sizes.linear * sizes.residual * sizes.hidden + sizes.linear * sizes.ffn_out +
+  const bool has_latents = sizes.ranks > 0;
+  const double up = habits.selective_drops_up && has_latents
+                        ? sizes.element * sizes.tokens * (sizes.query + sizes.key + sizes.values)
+                        : 0;
+  return up + 2 * sizes.linear * sizes.residual * sizes.hidden + sizes.linear * sizes.ffn_out +
          habits.unfused_ffn_bytes * sizes.ffn_in;
 }
 

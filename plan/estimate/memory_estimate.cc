@@ -144,6 +144,7 @@ StageParameters PlacesFor(const Question& question, const Layout& layout, int st
   whole.experts = turns * block.experts;
   whole.vectors = turns * block.vectors;
   whole.adapters = turns * block.adapters;
+  whole.expert_adapters = turns * block.expert_adapters;
   if (!is_used(counts.at(WholePlace::kEnds))) return whole;
   const StageParameters& rank = facts.own;
   const double other_end = counts.ends > 1 ? LocalVocabulary(question, layout) *
@@ -154,6 +155,11 @@ StageParameters PlacesFor(const Question& question, const Layout& layout, int st
   return whole;
 }
 
+void LeaveExpertsOut(StageParameters& places) {
+  places.experts = 0;
+  places.adapters -= std::exchange(places.expert_adapters, 0);
+}
+
 // Experts that nobody shares are whole anyway. Every bucket of a frozen base is taken to be cut,
 // also one that has its place to itself.
 StageParameters WholePlaces(const Question& question, const Layout& layout, int stage,
@@ -161,7 +167,7 @@ StageParameters WholePlaces(const Question& question, const Layout& layout, int 
   const int64_t least = question.adapters ? 1 : 2;
   StageParameters whole = PlacesFor(question, layout, stage, facts,
                                     [least](int64_t buckets) { return buckets >= least; });
-  if (layout.expert_ranks(layout.zero_ranks()) == 1) whole.experts = 0;
+  if (layout.expert_ranks(layout.zero_ranks()) == 1) LeaveExpertsOut(whole);
   return whole;
 }
 
@@ -170,7 +176,7 @@ StageParameters ReducedPlaces(const Question& question, const Layout& layout, in
                               const StageFacts& facts) {
   StageParameters reduced =
       PlacesFor(question, layout, stage, facts, [](int64_t buckets) { return buckets > 0; });
-  if (layout.expert_ranks(layout.data_group()) == 1) reduced.experts = 0;
+  if (layout.expert_ranks(layout.data_group()) == 1) LeaveExpertsOut(reduced);
   return reduced;
 }
 

@@ -65,6 +65,13 @@ ErrorBar PublishedErrorBar(absl::string_view engine, int gpus) {
   return bar;
 }
 
+ErrorBar WidenedForExperts(ErrorBar bar) {
+  if (!bar.known()) return bar;
+  bar.of_another_kind = true;
+  bar.p10 = std::min(bar.p10, 1 / kExpertsTookLonger);
+  return bar;
+}
+
 ErrorBar RecordedErrorBar(std::vector<double> ratios) {
   ErrorBar bar;
   if (ratios.empty()) return bar;

@@ -8,21 +8,11 @@
 #include "plan/memory/memory.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/lora.h"
 #include "plan/spec/model.h"
 #include "plan/spec/precision.h"
 
 namespace weft {
-
-// Low-rank adapters beside frozen linear layers (Hu et al., arXiv:2106.09685, 4.1): each adapted
-// [out, in] weight trains r * (out + in) parameters.
-struct LowRankAdapters {
-  int64_t rank = 0;
-  bool on_attention_qv = true;  // q and v projections
-  bool on_attention_ko = false;
-  bool on_mlp = false;
-  FrozenFormat frozen = FrozenFormat::kBf16;
-  friend bool operator==(const LowRankAdapters&, const LowRankAdapters&) = default;
-};
 
 struct Question {
   ModelShape model;

@@ -61,28 +61,36 @@ double AttentionWeights(const Widths& widths) {
          widths.value * hidden;
 }
 
-// One trained adapter pair beside a [out, in] weight: A [r, in] and B [out, r]. The side that
-// tensor parallelism cuts is already this rank's.
-double AdapterOf(double rank, double out, double in) {
-  return rank * (out + in);
+// Counts the adapters of one feed-forward: A [r, in] and B [out, r] beside each of its matrices.
+double AdaptersOfFfn(const LoraTargets& targets, const Widths& widths, double ffn) {
+  if (ffn == 0) return 0;
+  const bool has_gate = widths.gated > 1;
+  const double matrices =
+      (targets.gate && has_gate ? 1 : 0) + (targets.up ? 1 : 0) + (targets.down ? 1 : 0);
+  return matrices * (widths.hidden + ffn);
 }
 
-double AdaptersOfBlock(const LowRankAdapters& adapters, const Widths& widths) {
-  const auto rank = static_cast<double>(adapters.rank);
+// The same of attention. The side of a matrix that tensor parallelism cuts is already this rank's,
+// the other side is whole.
+double AdaptersOfAttention(const LoraTargets& targets, const Widths& widths) {
+  const double hidden = widths.hidden;
   double count = 0;
-  if (adapters.on_attention_qv) {
-    count += AdapterOf(rank, widths.query, widths.hidden);
-    count += AdapterOf(rank, widths.key, widths.hidden);
-  }
-  if (adapters.on_attention_ko) {
-    count += AdapterOf(rank, widths.key, widths.hidden);
-    count += AdapterOf(rank, widths.hidden, widths.query);
-  }
-  if (adapters.on_mlp) {
-    const double ffn = widths.ffn + widths.local_experts * widths.expert;
-    count += (widths.gated + 1) * AdapterOf(rank, ffn, widths.hidden);
-  }
+  if (targets.q) count += widths.query + hidden;
+  if (targets.k) count += widths.key + hidden;
+  if (targets.v) count += widths.key + hidden;
+  if (targets.qkv) count += widths.query + 2 * widths.key + hidden;
+  if (targets.o) count += hidden + widths.query;
   return count;
+}
+
+void SetAdapters(const LowRankAdapters& adapters, const Widths& widths, StageParameters& block) {
+  const auto rank = static_cast<double>(adapters.rank);
+  const LoraTargets& targets = adapters.targets;
+  block.expert_adapters =
+      rank * widths.local_experts * AdaptersOfFfn(targets, widths, widths.expert);
+  block.adapters =
+      rank * (AdaptersOfAttention(targets, widths) + AdaptersOfFfn(targets, widths, widths.ffn)) +
+      block.expert_adapters;
 }
 
 // Counts rows and columns of a block's matrices, whole ones: `widths` are those of tp 1.
@@ -112,10 +120,11 @@ double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
 
 // Returns the bytes of the optimizer's states of so many parameters. Factored ones are of whole
 // tensors: 0 here.
-double MomentBytes(OptimizerStates optimizer, double trained) {
+double MomentBytes(const Question& question, double trained) {
+  const double wide = question.engine.memory.moment_bytes;
   double bytes = 0;
-  for (const StateArray& array : StateArrays(optimizer)) {
-    bytes += (array.is_codes() ? 1.0 : 4.0) / static_cast<double>(array.parameters_per_element());
+  for (const StateArray& array : StateArrays(question.numerics.optimizer)) {
+    bytes += (array.is_codes() ? 1.0 : wide) / static_cast<double>(array.parameters_per_element());
   }
   return bytes * trained;
 }
@@ -142,7 +151,7 @@ void AddTrained(const Question& question, const Layout& layout, double trained, 
   const auto held = [&](double ranks) { return (trained - whole) / ranks + whole; };
   states.weights += (merged ? 4 : WeightBytes(question)) * held(cut.weights);
   states.gradients += (merged ? 4 : GradientBytes(question)) * held(cut.gradients);
-  double rest = MomentBytes(question.numerics.optimizer, trained) / cut.rest;
+  double rest = MomentBytes(question, trained) / cut.rest;
   // Means of rows and columns alone (arXiv:1804.04235, 4), whole on each rank.
   if (question.numerics.optimizer == OptimizerStates::kFactored) rest = 4 * rows_and_columns;
   double master = full || merged || !habits.master_weights ? 0 : 4 * trained / cut.rest;
@@ -201,7 +210,7 @@ double GradientBytes(const Question& question) {
 double OffloadedBytes(const Question& question) {
   const bool has_master =
       question.numerics.precision != Precision::kFp32 && question.engine.memory.master_weights;
-  return (has_master ? 4 : 0) + MomentBytes(question.numerics.optimizer, 1);
+  return (has_master ? 4 : 0) + MomentBytes(question, 1);
 }
 
 double LocalVocabulary(const Question& question, const Layout& layout) {
@@ -221,7 +230,7 @@ StageParameters ParametersOfBlock(const Question& question, const ModelShape& mo
   block.linear = AttentionWeights(widths) + matrices * widths.hidden * widths.ffn;
   block.experts = widths.local_experts * matrices * widths.hidden * widths.expert;
   block.vectors = VectorsOfBlock(model, widths);
-  if (question.adapters) block.adapters = AdaptersOfBlock(*question.adapters, widths);
+  if (question.adapters) SetAdapters(*question.adapters, widths, block);
   block.rows_and_columns = RowsAndColumns(whole) + VectorsOfBlock(model, whole);
   return block;
 }
@@ -231,6 +240,7 @@ void AddBlocks(double count, const StageParameters& block, StageParameters& sum)
   sum.experts += count * block.experts;
   sum.vectors += count * block.vectors;
   sum.adapters += count * block.adapters;
+  sum.expert_adapters += count * block.expert_adapters;
   sum.rows_and_columns += count * block.rows_and_columns;
 }
 
@@ -345,7 +355,10 @@ StateBytes StatesOf(const Question& question, const Layout& layout,
         (frozen * parameters.linear + wide * (parameters.tables + parameters.vectors)) /
             dense.weights +
         frozen * parameters.experts / experts.weights;
-    AddTrained(question, layout, parameters.adapters, 0, parameters.adapters, dense, states);
+    const double of_experts = parameters.expert_adapters;
+    const double others = parameters.adapters - of_experts;
+    AddTrained(question, layout, others, 0, others, dense, states);
+    AddTrained(question, layout, of_experts, 0, of_experts, experts, states);
     return states;
   }
   AddTrained(question, layout, parameters.dense(), parameters.whole_dense,

@@ -10,11 +10,12 @@ namespace weft {
 
 // On the fullest rank of a stage.
 struct StageParameters {
-  double linear = 0;    // weights of linear layers in blocks, outside experts
-  double experts = 0;   // weights of experts that this rank holds
-  double tables = 0;    // token and position embeddings, output matrix
-  double vectors = 0;   // norms, biases, routers
-  double adapters = 0;  // low-rank adapters, the only trained ones if there are any
+  double linear = 0;           // weights of linear layers in blocks, outside experts
+  double experts = 0;          // weights of experts that this rank holds
+  double tables = 0;           // token and position embeddings, output matrix
+  double vectors = 0;          // norms, biases, routers
+  double adapters = 0;         // low-rank adapters, the only trained ones if there are any
+  double expert_adapters = 0;  // of them, those of experts that this rank holds
   // Nothing cuts factored second moments: of whole matrices rows and columns, of vectors elements.
   double rows_and_columns = 0;
   // Parameters that ZeRO 2 and 3 leave whole are an arena's buckets with a place to themselves

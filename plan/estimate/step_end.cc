@@ -124,7 +124,7 @@ StageDues::StageDues(const Question& question, const Machine& machine, const Lay
   comm_s += AllReduceSeconds(machine, everyone, 3 * sizeof(double));  // norm, loss, stop
   // Experts are spread over ep ranks of the data group: fewer hold the same ones.
   const double owners = layout.zero_stage > 0 ? layout.zero_ranks() : 1;
-  const double experts = question.adapters ? 0 : own.experts;
+  const double experts = question.adapters ? own.expert_adapters : own.experts;
   const double expert_owners = layout.zero_stage > 0 ? layout.expert_ranks(owners) : 1;
   const double updated = (trained - experts) / owners + experts / expert_owners;
   after[TimeTerm::kOptimizer] =

@@ -24,20 +24,21 @@ double CommittedRate(const Plan& plan) {
 }
 constexpr double kEqual = 1e-9;  // share by which rates may differ that are the same sums
 
-// The best layout of a changed job, without what else FindPlan says of it.
-Sensitivity Solved(std::string change, const JobSpec& job, Purpose purpose) {
+// The best layout of a changed job, without what else FindPlan says of it. `known` bounds the
+// search: what is the plan of the job as it is.
+Sensitivity Solved(std::string change, const JobSpec& job, Purpose purpose, const Layout& known) {
   Sensitivity result{.change = std::move(change)};
   if (purpose == Purpose::kRun && !RunIssues(job).empty()) return result;
   const Question question = QuestionOf(job);
   if (!CheckPrecision(question.cluster.device, question.numerics.precision).ok()) return result;
   Pricer pricer(question);
-  const absl::StatusOr<Finds> finds = Solve(pricer, AskedLayout(job), purpose, Wanted::kFitting);
-  if (!finds.ok() || finds->fitting.empty()) return result;
-  const Priced& best = finds->fitting.front();
+  const absl::StatusOr<std::optional<Priced>> best =
+      SolveFrom(pricer, AskedLayout(job), purpose, {known});
+  if (!best.ok() || !*best) return result;
   const BatchShape batch = job.batch();
   result.fits = true;
-  result.layout = best.layout;
-  result.step_s = best.time.total_s();
+  result.layout = (*best)->layout;
+  result.step_s = (*best)->time.total_s();
   result.tokens_per_s =
       static_cast<double>(batch.global_batch_size * batch.seq_len) / result.step_s;
   return result;
@@ -47,31 +48,33 @@ constexpr char kNoneInBetween[] = "at this failure rate no checkpoint in between
 
 }  // namespace
 
-std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose) {
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose, const Layout& plan) {
   std::vector<Sensitivity> all;
   if (job.cluster.nodes > 1) {
     JobSpec faster = job;
     faster.cluster.inter_node.bytes_per_s *= 2;
-    all.push_back(Solved("2 x bandwidth between nodes", faster, purpose));
+    all.push_back(Solved("2 x bandwidth between nodes", faster, purpose, plan));
   } else if (job.cluster.slots_per_node > 1) {
     JobSpec faster = job;
     faster.cluster.intra_node.bytes_per_s *= 2;
-    all.push_back(Solved("2 x bandwidth inside the node", faster, purpose));
+    all.push_back(Solved("2 x bandwidth inside the node", faster, purpose, plan));
   }
   JobSpec larger = job;
   larger.cluster.device.memory_bytes += larger.cluster.device.memory_bytes / 5;
-  all.push_back(Solved("20 % more device memory", larger, purpose));
+  all.push_back(Solved("20 % more device memory", larger, purpose, plan));
   // A job that says nothing of precision may not know of bf16: fp32 is the default.
   if (job.training.mixed_precision == Precision::kFp32 &&
       job.cluster.device.backend == BackendKind::kCuda &&
       job.cluster.device.Offers(Precision::kBf16)) {
     JobSpec narrower = job;
     narrower.training.mixed_precision = Precision::kBf16;
-    all.push_back(Solved("training.mixed_precision bf16", narrower, purpose));
+    all.push_back(Solved("training.mixed_precision bf16", narrower, purpose, plan));
   }
   JobSpec batch = job;
   batch.training.global_batch_size *= 2;
-  if (Validate(batch).empty()) all.push_back(Solved("2 x global batch", batch, purpose));
+  Layout twice = plan;
+  twice.gradient_accumulation_steps *= 2;
+  if (Validate(batch).empty()) all.push_back(Solved("2 x global batch", batch, purpose, twice));
   return all;
 }
 

@@ -24,7 +24,8 @@ struct Sensitivity {
   double step_s = 0;
   double tokens_per_s = 0;
 };
-std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose);
+// `plan`: the best layout of the job as it is.
+std::vector<Sensitivity> SensitivitiesOf(const JobSpec& job, Purpose purpose, const Layout& plan);
 
 // Pins alone keep a layout that is better than the plan from being it: values that the job fixes.
 struct Pins {

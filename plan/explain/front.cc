@@ -1,6 +1,8 @@
 #include "plan/explain/front.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "plan/search/pricer.h"
 #include "plan/search/search.h"
@@ -8,9 +10,12 @@
 namespace weft {
 namespace {
 
-// Halvings of the number of devices, and quarters of the memory, that are asked about.
-constexpr int kHalvings = 6;
+// Quarters of the memory that are asked about.
 constexpr int kMemoryParts = 4;
+// Up to so many nodes each number of them is asked about; of more, three quarters and halves in
+// turns, so many of them at most.
+constexpr int kFewNodes = 8;
+constexpr int kMostSteps = 6;
 
 FrontPoint PointOf(const Layout& layout, const TermSeconds& time, const Peak& peak,
                    Pricer& pricer) {
@@ -21,12 +26,49 @@ FrontPoint PointOf(const Layout& layout, const TermSeconds& time, const Peak& pe
           .ranks = layout.world_size()};
 }
 
-void AddBest(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
+// The layout with as many replicas fewer as `slots` ask for.
+std::optional<Layout> OnFewer(Layout layout, int64_t slots, int64_t global_batch_size) {
+  const int64_t replica = layout.world_size() / layout.dp;
+  if (replica > slots) return std::nullopt;
+  layout.dp = static_cast<int>(std::min<int64_t>(layout.dp, slots / replica));
+  const auto divides = [&] {
+    return global_batch_size % (layout.dp * layout.micro_batch_size) == 0;
+  };
+  while (layout.dp > 1 && !divides()) --layout.dp;
+  if (!divides()) return std::nullopt;
+  layout.gradient_accumulation_steps = global_batch_size / (layout.dp * layout.micro_batch_size);
+  return layout;
+}
+
+// Adds the best of what the pricer's machine may run; what is known already bounds the search.
+// Returns whether anything fits.
+bool AddBest(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
              std::vector<FrontPoint>& points) {
-  const absl::StatusOr<Finds> finds = Solve(pricer, constraints, purpose, Wanted::kFitting);
-  if (!finds.ok() || finds->fitting.empty()) return;
-  const Priced& best = finds->fitting.front();
-  points.push_back(PointOf(best.layout, best.time, best.peak, pricer));
+  const Question& question = pricer.question();
+  std::vector<Layout> known;
+  for (const FrontPoint& point : points) {
+    auto layout = OnFewer(point.layout, question.cluster.slots(), question.batch.global_batch_size);
+    if (layout) known.push_back(*std::move(layout));
+  }
+  const absl::StatusOr<std::optional<Priced>> best = SolveFrom(pricer, constraints, purpose, known);
+  if (!best.ok() || !*best) return false;
+  points.push_back(PointOf((*best)->layout, (*best)->time, (*best)->peak, pricer));
+  return true;
+}
+
+// Numbers of nodes below `nodes` that are asked about, the most first.
+std::vector<int> FewerNodes(int nodes) {
+  std::vector<int> numbers;
+  int whole = nodes;
+  for (int step = 0; nodes > kFewNodes && step < kMostSteps; ++step) {
+    const bool half = step % 2 == 1;
+    nodes = std::max(kFewNodes, half ? whole / 2 : 3 * whole / 4);
+    if (half) whole = nodes;
+    numbers.push_back(nodes);
+  }
+  if (nodes > kFewNodes) return numbers;
+  while (nodes > 1) numbers.push_back(--nodes);
+  return numbers;
 }
 
 // At most as good as `other` in everything.
@@ -46,16 +88,17 @@ std::vector<FrontPoint> PointsOf(const Question& question, const LayoutSpec& con
   } else {
     AddBest(pricer, constraints, purpose, points);
   }
-  int halvings = 0;
-  for (; halvings < kHalvings && limited.cluster.nodes > 1; ++halvings) {
-    limited.cluster.nodes /= 2;
-    AddBest(pricer, constraints, purpose, points);
+  // A model that does not fit so many devices fits no fewer.
+  bool fits = true;
+  for (const int nodes : FewerNodes(question.cluster.nodes)) {
+    limited.cluster.nodes = nodes;
+    if (!(fits = AddBest(pricer, constraints, purpose, points))) break;
   }
-  for (Question smaller = limited; halvings < kHalvings && smaller.cluster.slots_per_node > 1;
-       ++halvings) {
-    smaller.cluster.slots_per_node /= 2;
+  fits = fits && limited.cluster.nodes == 1;
+  for (Question smaller = limited; fits && smaller.cluster.slots_per_node > 1;) {
+    --smaller.cluster.slots_per_node;
     Pricer of_part(smaller, pricer.memory());
-    AddBest(of_part, constraints, purpose, points);
+    fits = AddBest(of_part, constraints, purpose, points);
   }
   limited.cluster.nodes = question.cluster.nodes;
   const DeviceProfile& device = question.cluster.device;

@@ -30,7 +30,8 @@ ErrorBar ErrorBarOf(const JobSpec& job, const Plan& plan, const EngineProfile& e
                     const ErrorBar& recorded) {
   if (recorded.known() && engine.name == WeftProfile().name) return recorded;
   if (!OnGpus(job)) return {};
-  return PublishedErrorBar(engine.name, plan.layout.world_size());
+  const ErrorBar bar = PublishedErrorBar(engine.name, plan.layout.world_size());
+  return job.model.num_experts > 0 ? WidenedForExperts(bar) : bar;
 }
 
 // The fastest and the slowest of the measured engines' habits on the same layout. Both are closed
@@ -87,23 +88,6 @@ std::optional<Advice> MoreRoom(const JobSpec& job, const Plan& plan,
     look(point.layout, ObjectiveSeconds(point.time, point.goodput), point.peak_bytes);
   }
   return found;
-}
-
-std::vector<Advice> AdviceOf(const JobSpec& job, const Plan& plan, const Summary& summary,
-                             absl::Span<const FrontPoint> front) {
-  std::vector<Advice> all;
-  if (const Rejection* simpler = SimplerWithin(plan, kTypicalError)) {
-    const double ratio = ObjectiveSeconds(simpler->time, simpler->goodput) /
-                         ObjectiveSeconds(plan.time, plan.goodput);
-    all.push_back({.kind = Advice::Kind::kSimpler,
-                   .layout = simpler->layout,
-                   .slower_share = ratio - 1,
-                   .free_bytes = plan.usable_bytes - simpler->memory_bytes});
-  }
-  if (!plan.fits || summary.free_share >= kRoomShare) return all;
-  const double share = std::max(kTypicalError, summary.error.slower_share());
-  if (auto roomier = MoreRoom(job, plan, front, share)) all.push_back(*std::move(roomier));
-  return all;
 }
 
 // Says what saving so seldom, or so often, costs; empty where it is next to nothing.
@@ -176,6 +160,14 @@ std::string GpusText(const ErrorBar& error) {
   return absl::StrCat(error.from_gpus, " to ", error.to_gpus, " GPUs");
 }
 
+std::string KindText(const ErrorBar& error) {
+  if (!error.of_another_kind) return "";
+  return absl::StrFormat(
+      "; these are of dense models, the one run with experts that was compared took %.2f times "
+      "what was predicted",
+      kExpertsTookLonger);
+}
+
 std::string SureText(const Summary& summary) {
   const ErrorBar& error = summary.error;
   switch (error.source) {
@@ -188,7 +180,7 @@ std::string SureText(const Summary& summary) {
           error.runs < kFewRuns ? "as far as the worst was off" : "8 in 10 of them");
     case ErrorSource::kEngine:
       return absl::StrCat("ranges: 8 in 10 of ", error.runs, " published runs of ", error.engine,
-                          " on ", GpusText(error));
+                          " on ", GpusText(error), KindText(error));
     case ErrorSource::kOthers:
       break;
   }
@@ -198,7 +190,8 @@ std::string SureText(const Summary& summary) {
   }
   return absl::StrCat("weft was never measured on a GPU; ranges: the widest 8 in 10 of the ",
                       error.runs, " published runs of other engines on ", GpusText(error),
-                      "; by their habits a step takes ", absl::StrJoin(others, " to "));
+                      KindText(error), "; by their habits a step takes ",
+                      absl::StrJoin(others, " to "));
 }
 
 }  // namespace
@@ -219,8 +212,10 @@ Summary SummaryOf(const JobSpec& job, const Plan& plan, const EngineProfile& eng
   summary.error = ErrorBarOf(job, plan, engine, recorded);
   // However good an engine is, its device takes so long for the products.
   const double products_s = plan.time.of(TimeTerm::kMatmul) + plan.time.of(TimeTerm::kAttention);
-  summary.step_s = {step_s, std::max(summary.error.least_s(step_s), products_s),
-                    summary.error.most_s(step_s)};
+  // Where published runs were nearly all slower, or faster, than predicted, the range is theirs and
+  // reaches to the prediction.
+  summary.step_s = {step_s, std::min(step_s, std::max(summary.error.least_s(step_s), products_s)),
+                    std::max(step_s, summary.error.most_s(step_s))};
   const BatchShape batch = job.batch();
   summary.tokens_per_s =
       Inverse(static_cast<double>(batch.global_batch_size * batch.seq_len), summary.step_s);
@@ -240,6 +235,23 @@ Summary SummaryOf(const JobSpec& job, const Plan& plan, const EngineProfile& eng
   summary.advice = AdviceOf(job, plan, summary, front);
   summary.warnings = WarningsOf(job, plan, summary.bill);
   return summary;
+}
+
+std::vector<Advice> AdviceOf(const JobSpec& job, const Plan& plan, const Summary& summary,
+                             absl::Span<const FrontPoint> front) {
+  std::vector<Advice> all;
+  if (const Rejection* simpler = SimplerWithin(plan, kTypicalError)) {
+    const double ratio = ObjectiveSeconds(simpler->time, simpler->goodput) /
+                         ObjectiveSeconds(plan.time, plan.goodput);
+    all.push_back({.kind = Advice::Kind::kSimpler,
+                   .layout = simpler->layout,
+                   .slower_share = ratio - 1,
+                   .free_bytes = plan.usable_bytes - simpler->memory_bytes});
+  }
+  if (!plan.fits || summary.free_share >= kRoomShare) return all;
+  const double share = std::max(kTypicalError, summary.error.slower_share());
+  if (auto roomier = MoreRoom(job, plan, front, share)) all.push_back(*std::move(roomier));
+  return all;
 }
 
 std::string SummaryText(const JobSpec& job, const Plan& plan, const Summary& summary) {
@@ -274,10 +286,14 @@ std::string AdviceText(const Summary& summary) {
   return text;
 }
 
+std::string AnswerText(const JobSpec& job, const Plan& plan, const Summary& summary) {
+  return absl::StrCat(HeadText(job), SummaryText(job, plan, summary), TablesText(job, plan));
+}
+
 std::string PlanText(const JobSpec& job, const Plan& plan, const Summary& summary,
                      int max_rejections) {
-  return absl::StrCat(HeadText(job), SummaryText(job, plan, summary), TablesText(job, plan),
-                      AdviceText(summary), LosersText(job, plan, max_rejections));
+  return absl::StrCat(AnswerText(job, plan, summary), AdviceText(summary),
+                      LosersText(job, plan, max_rejections));
 }
 
 }  // namespace weft

@@ -66,11 +66,18 @@ struct Summary {
 Summary SummaryOf(const JobSpec& job, const Plan& plan, const EngineProfile& engine,
                   const ErrorBar& recorded, absl::Span<const FrontPoint> front);
 
+// Returns what SummaryOf gives as advice with this front: for those who print the rest before they
+// look for one. `summary`: SummaryOf of the same plan.
+std::vector<Advice> AdviceOf(const JobSpec& job, const Plan& plan, const Summary& summary,
+                             absl::Span<const FrontPoint> front);
+
 std::string SummaryText(const JobSpec& job, const Plan& plan, const Summary& summary);
 std::string AdviceText(const Summary& summary);
 
-// The page about a plan: one line of what is planned, the summary, layout, memory and time,
-// advice, the nearest losers, at most so many.
+// The first part of the page about a plan, for which nothing but the plan is needed: one line of
+// what is planned, the summary, layout, memory and time.
+std::string AnswerText(const JobSpec& job, const Plan& plan, const Summary& summary);
+// The page: AnswerText, advice, the nearest losers, at most so many.
 std::string PlanText(const JobSpec& job, const Plan& plan, const Summary& summary,
                      int max_rejections);
 

@@ -167,11 +167,12 @@ class Reader {
     field->clear();
     if (node_.is_auto()) return;
     std::vector<Recompute> modes;
-    for (const Value& item : node_.items) {
-      const absl::StatusOr<Recompute> mode = ParseWord<Recompute>(item.scalar, "a recompute mode");
+    const std::vector<absl::string_view> items = ItemsOf(node_);
+    for (const absl::string_view item : items) {
+      const absl::StatusOr<Recompute> mode = ParseWord<Recompute>(item, "a recompute mode");
       if (mode.ok()) modes.push_back(*mode);
     }
-    if (modes.empty() || modes.size() != node_.items.size()) {
+    if (modes.empty() || modes.size() != items.size()) {
       return Expected(
           absl::StrCat("a list of ", Alternatives(WordsOf(Recompute{})), ", one a stage"));
     }
@@ -181,15 +182,13 @@ class Reader {
     field->reset();
     if (node_.is_auto()) return;
     std::vector<int64_t> numbers;
-    for (const Value& item : node_.items) {
-      const std::optional<int64_t> number =
-          item.is_scalar() && !item.quoted ? ParseWholeNumber(item.scalar) : std::nullopt;
-      if (number) numbers.push_back(*number);
-    }
-    const bool sound = node_.is_list()
-                           ? !node_.items.empty() && numbers.size() == node_.items.size()
-                           : node_.scalar == "even";
-    if (!sound) return Expected("auto, even or a list of numbers, one a stage");
+    bool sound = node_.is_list() || node_.is_scalar();
+    const bool even = node_.is_scalar() && node_.scalar == "even";
+    const std::vector<absl::string_view> items =
+        even ? std::vector<absl::string_view>() : ItemsOf(node_);
+    for (const absl::string_view item : items) sound = sound && AddRun(item, numbers);
+    if (!sound || numbers.empty() != even)
+      return Expected("auto, even or a list of numbers, one a stage");
     *field = std::move(numbers);
   }
   void operator()(std::vector<std::string>* field) const {
@@ -223,6 +222,31 @@ class Reader {
   }
 
  private:
+  // The items of a list, as [4, 4, 3] or as plans print it: 4,4,3. A lone number is no list: other
+  // systems mean the blocks of every stage by it.
+  static std::vector<absl::string_view> ItemsOf(const Value& node) {
+    std::vector<absl::string_view> items;
+    if (node.is_scalar()) {
+      items = absl::StrSplit(node.scalar, absl::ByAnyChar("/,"));
+      if (items.size() == 1) items.front() = "";
+    }
+    for (const Value& item : node.items) {
+      items.push_back(item.is_scalar() && !item.quoted ? absl::string_view(item.scalar) : "");
+    }
+    return items;
+  }
+
+  // Adds "4", or "62x2", which stands for 62 times 2; false: the text is neither.
+  static bool AddRun(absl::string_view text, std::vector<int64_t>& numbers) {
+    constexpr int64_t kMostStages = 1 << 20;
+    const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits('x', 1));
+    const std::optional<int64_t> times = parts.size() == 2 ? ParseWholeNumber(parts[0]) : 1;
+    const std::optional<int64_t> number = ParseWholeNumber(parts.back());
+    if (!times || !number || *times < 1 || *times > kMostStages) return false;
+    numbers.insert(numbers.end(), static_cast<size_t>(*times), *number);
+    return true;
+  }
+
   void Expected(absl::string_view form) const {
     values_.Wrong(key_, absl::StrCat("found ", node_.Found(), "; expected ", form));
   }

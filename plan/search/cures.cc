@@ -56,9 +56,13 @@ class CureSearch {
     Pricer pricer(question);
     const Space space(question, constraints, purpose_);
     const Finds any = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kWhetherAnyFits);
-    if (!any.fitting.empty()) return any.fitting.front().layout;
+    if (!any.fitting.empty() && pricer.IsProven(any.fitting.front().layout)) {
+      return any.fitting.front().layout;
+    }
     const Finds finds = SearchLattice(space, pricer, Cut::kByBounds, Wanted::kFitting);
-    return AnyRepair(space, pricer, finds);
+    std::optional<Layout> repaired = AnyRepair(space, pricer, finds);
+    if (repaired && !pricer.IsProven(*repaired)) return std::nullopt;
+    return repaired;
   }
 
   // Frees one value that is fixed; `text` says what it became.
@@ -104,6 +108,10 @@ class CureSearch {
   void FreeAll();
   void ChangeNodes();
   void ChangeMemory();
+  // Offers the least of a kind of memory that is enough, from `guess` up; `set` gives the machine
+  // so much of it.
+  template <typename Set>
+  void KeepEnough(absl::string_view what, int64_t guess, const Set& set);
   void ChangeJob();
   std::vector<Cure> Take() { return std::move(cures_); }
 
@@ -244,31 +252,67 @@ void CureSearch::ChangeNodes() {
   Keep(found, [&](const Layout&) { return absl::StrCat("cluster.nodes ", most); });
 }
 
-// Offers what the layout that needs the least would fit into, with or without what is offloaded.
+// Offers devices with as much memory as is really enough, found by asking again, and where only the
+// hosts lack room for what would be offloaded, such hosts.
 void CureSearch::ChangeMemory() {
   Pricer pricer(question_);
-  const auto host_bytes = [&](const Priced& priced) {
-    return NodeHostBytes(question_.cluster, priced.layout, priced.peak.host_bytes);
-  };
-  const int64_t there_bytes = question_.cluster.host_memory_bytes;
-  const auto host_has_room = [&](const Priced& priced) {
-    return there_bytes == 0 || host_bytes(priced) <= there_bytes;
-  };
-  // The host may be short of room for what is offloaded: then devices are asked about without it.
-  for (const std::optional<OffloadDevice> offload :
-       {constraints_.offload_optimizer, {OffloadDevice::kNone}}) {
-    LayoutSpec tried = constraints_;
-    tried.offload_optimizer = offload;
-    const Finds finds = SearchLattice(Space(question_, tried, purpose_), pricer, Cut::kByBounds);
-    if (finds.nearest.empty()) return;
-    const Priced& nearest = finds.nearest.front();
-    const bool host_is_short = pricer.Fits(nearest.peak.memory) && !host_has_room(nearest);
-    Keep(std::optional<Layout>(nearest.layout), [&](const Layout&) {
-      return host_is_short ? absl::StrCat("hosts with ", BytesText(host_bytes(nearest)))
-                           : absl::StrCat("devices with ", BytesText(nearest.peak.total_bytes()));
-    });
-    if (!host_is_short || constraints_.offload_optimizer) return;
+  const Finds finds =
+      SearchLattice(Space(question_, constraints_, purpose_), pricer, Cut::kByBounds);
+  if (finds.nearest.empty()) return;
+  const Priced& nearest = finds.nearest.front();
+  const auto host = NodeHostBytes(question_.cluster, nearest.layout, nearest.peak.host_bytes);
+  const int64_t there = question_.cluster.host_memory_bytes;
+  if (pricer.Fits(nearest.peak.memory) && there > 0 && host > there) {
+    KeepEnough("hosts with ", host,
+               [](int64_t bytes, Question& larger) { larger.cluster.host_memory_bytes = bytes; });
   }
+  const int64_t has = question_.cluster.device.memory_bytes;
+  KeepEnough("devices with ", std::max(nearest.peak.total_bytes(), has),
+             [](int64_t bytes, Question& larger) { larger.cluster.device.memory_bytes = bytes; });
+}
+
+// Memory is sold in whole GiB, little of it in whole MiB or KiB.
+int64_t MemoryUnit(int64_t bytes) {
+  for (const int shift : {30, 20}) {
+    if (bytes >= int64_t{4} << shift) return int64_t{1} << shift;
+  }
+  return int64_t{1} << 10;
+}
+
+std::string WholeText(int64_t bytes) {
+  const int64_t unit = MemoryUnit(bytes);
+  const absl::string_view name = unit >> 30 > 0 ? "GiB" : unit >> 20 > 0 ? "MiB" : "KiB";
+  return absl::StrCat(bytes / unit, " ", name);
+}
+
+template <typename Set>
+void CureSearch::KeepEnough(absl::string_view what, int64_t guess, const Set& set) {
+  const auto whole = [](int64_t bytes) {
+    const int64_t unit = MemoryUnit(bytes);
+    return (bytes + unit - 1) / unit * unit;
+  };
+  const auto with = [&](int64_t bytes) {
+    Question larger = question_;
+    set(bytes, larger);
+    return Fitting(larger, constraints_);
+  };
+  int64_t too_little = 0;
+  int64_t enough = whole(guess);
+  std::optional<Layout> found = with(enough);
+  // More than the nearest needs is needed where its host has no room for what it offloads.
+  for (int i = 0; i < kDoublings && !found; ++i) {
+    too_little = enough;
+    enough = whole(enough + enough / 4);
+    found = with(enough);
+  }
+  while (found && too_little > 0 && enough - too_little > MemoryUnit(enough)) {
+    const int64_t middle = whole(too_little + (enough - too_little) / 2);
+    if (middle >= enough) break;
+    const std::optional<Layout> less = with(middle);
+    (less ? enough : too_little) = middle;
+    if (less) found = less;
+  }
+  Keep(found, [&](const Layout&) { return absl::StrCat(what, WholeText(enough)); });
 }
 
 // Tries what trains other numbers: the cheapest changes to the job that keep its sequences, then

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "plan/block/tensors.h"
+#include "plan/estimate/goodput.h"
 #include "plan/estimate/model_flops.h"
 #include "plan/placement/placement.h"
 #include "plan/search/pricer.h"
@@ -343,6 +344,17 @@ std::string SlowerText(const Plan& plan, const Rejection& loser) {
       later ? DifferencesText(plan.time, loser.time) : "fewer of its steps are committed");
 }
 
+// "30.5 B parameters (3.35 B active), a checkpoint of 341 GiB"
+std::string SizeText(const JobSpec& job) {
+  std::string text =
+      absl::StrCat(CountText(static_cast<double>(ParameterCount(job.model))), " parameters");
+  if (job.model.num_experts > 0) {
+    absl::StrAppend(&text, " (", CountText(static_cast<double>(ActiveParameterCount(job.model))),
+                    " active)");
+  }
+  return absl::StrCat(text, ", a checkpoint of ", BytesText(CheckpointBytes(QuestionOf(job))));
+}
+
 }  // namespace
 
 std::string BytesText(int64_t bytes) {
@@ -451,8 +463,7 @@ std::string RejectionText(const JobSpec& job, const Plan& plan, const Rejection&
 std::string HeadText(const JobSpec& job) {
   const Cluster& cluster = job.cluster;
   const std::string head =
-      absl::StrCat("plan of ", job.name, ": ", ModelTypeOf(job.model), ", ",
-                   CountText(static_cast<double>(ParameterCount(job.model))), " parameters, ",
+      absl::StrCat("plan of ", job.name, ": ", ModelTypeOf(job.model), ", ", SizeText(job), ", ",
                    PrecisionText(job), ", on ", cluster.name, " (", Plural(cluster.nodes, "node"),
                    " x ", Plural(cluster.slots_per_node, "slot"), ", ", cluster.device.name, ")");
   return absl::StrCat(FoldedText(head, 4), "\n");

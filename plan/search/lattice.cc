@@ -45,7 +45,8 @@ double LeastOfSplits(const Pipeline& pipeline, const ScheduleChoice& choice, dou
 
 class LatticeWalk::Walk {
  public:
-  Walk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted, double complete_to_s)
+  Walk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted, double complete_to_s,
+       double known_s)
       : space_(space),
         pricer_(pricer),
         cut_(cut),
@@ -58,13 +59,15 @@ class LatticeWalk::Walk {
                     ? *std::min_element(space.recomputes().begin(), space.recomputes().end())
                     : Recompute::kNone;
     uneven_ = !base.layers_per_stage.empty() || !base.recompute_per_stage.empty();
+    threshold_s_ = std::max(kDryRuns * known_s, complete_to_s);
+    listed_ = base.layers_per_stage.empty() && !base.recompute_per_stage.empty();
   }
 
   Finds LookFirst() {
     longest_ = CollectLongest();
     Look();
     const bool full = finds_.fitting.size() == kFinalists;
-    finds_.fitting_to_s = full ? finds_.fitting.front().objective_s : kNever;
+    finds_.fitting_to_s = full ? finds_.fitting.front().objective_s : threshold_s_;
     const bool nothing_fits = finds_.fitting.empty() && wanted_ == Wanted::kAll;
     finds_.nearest = room_.TakeNearest(nothing_fits);
     finds_.counts.points = space_.CountPoints();
@@ -148,7 +151,8 @@ class LatticeWalk::Walk {
   const ModelShape& model_;
   Recompute cheapest_ = Recompute::kNone;
   bool uneven_ = false;
-  bool again_ = false;  // the second look
+  bool listed_ = false;  // stages' recompute modes are fixed, their blocks are not
+  bool again_ = false;   // the second look
   double best_s_ = kNever;
   double threshold_s_ = kNever;  // of the last finalist, or what a dry run may make of the best
   std::vector<Item> longest_;
@@ -415,7 +419,8 @@ void Walk::EvaluatePlaces(const Item& item, const Pipeline& pipeline, const Sche
   }
   if (cut_ == Cut::kNothing) return;
   variant.least_s = passes.seconds();
-  variant.bound_s = factor * LeastSecondsOfShapes(pipeline, choice, variant.least_s);
+  variant.bound_s = factor * (listed_ ? LeastPasses(pipeline).Of(choice)
+                                      : LeastSecondsOfShapes(pipeline, choice, variant.least_s));
   finds_.variants.push_back(std::move(variant));
 }
 
@@ -499,15 +504,19 @@ void Walk::Keep(Priced priced) {
     std::pop_heap(heap.begin(), heap.end(), Better);
     heap.pop_back();
   }
-  if (heap.size() < kFinalists) return;
-  threshold_s_ = std::max({heap.front().objective_s, kDryRuns * best_s_, complete_to_s_});
+  const double near_s = std::max(kDryRuns * best_s_, complete_to_s_);
+  if (wanted_ == Wanted::kFitting) {
+    threshold_s_ = std::min(threshold_s_, near_s);
+  } else if (heap.size() == kFinalists) {
+    threshold_s_ = std::max(heap.front().objective_s, near_s);
+  }
 }
 
 LatticeWalk::LatticeWalk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted,
-                         double complete_to_s) {
+                         double complete_to_s, double known_s) {
   const bool empty = space.tps().empty() || space.cps().empty() || space.eps().empty() ||
                      space.dps().empty() || space.pps().empty() || space.recomputes().empty();
-  if (!empty) walk_ = std::make_unique<Walk>(space, pricer, cut, wanted, complete_to_s);
+  if (!empty) walk_ = std::make_unique<Walk>(space, pricer, cut, wanted, complete_to_s, known_s);
 }
 
 LatticeWalk::~LatticeWalk() = default;

@@ -1,6 +1,7 @@
 // The walk through the lattice: prices what could be the plan, cuts what provably is not. Pure.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -35,10 +36,12 @@ struct Finds {
   double fitting_to_s = 0;   // nor one that fits left out of `fitting`
 };
 inline constexpr size_t kFinalists = 24;
+inline constexpr double kUnknownSeconds = std::numeric_limits<double>::infinity();
 
 // kNothing prices every point: what tests hold the other against.
 enum class Cut { kByBounds, kNothing };
-// Where nothing or little fits, most of the time goes into what is nearest, or best. The last finds
+// Where nothing or little fits, most of the time goes into what is nearest, or best. kFitting finds
+// what is as near to the best as a dry run may tell, and nothing that does not fit. The last finds
 // one that fits, any, and no times.
 enum class Wanted { kAll, kFitting, kWhetherAnyFits };
 
@@ -48,8 +51,9 @@ enum class Wanted { kAll, kFitting, kWhetherAnyFits };
 class LatticeWalk {
  public:
   // Borrows both. Time cuts no layout with an objective below `complete_to_s`, finalist or not.
+  // `known_s`: of a layout that is known to fit; what is further from it is of no use.
   LatticeWalk(const Space& space, Pricer& pricer, Cut cut, Wanted wanted = Wanted::kAll,
-              double complete_to_s = 0);
+              double complete_to_s = 0, double known_s = kUnknownSeconds);
   ~LatticeWalk();
 
   Finds LookFirst();

@@ -56,6 +56,9 @@ struct SearchCounts {
   // Finalists beside the lattice's: splits by memory, recompute per stage, narrower ZeRO groups,
   // and what the lattice holds beyond its own that only a dry run could put behind the best.
   int64_t repaired = 0;
+  // Layouts that the search found and some stage of which does not fit, so that they were left
+  // out: 0 but for a bug of weft.
+  int64_t disproved = 0;
 };
 
 struct Plan {

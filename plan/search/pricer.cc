@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/schedule/schedule.h"
 #include "plan/search/space.h"
 
 namespace weft {
@@ -209,26 +210,40 @@ Pipeline Pricer::WithWaits(const Pipeline& pipeline, const Layout& layout,
   return waiting;
 }
 
-// Inner neighbours that are alike hold no more than the first of them.
+// Inner neighbours that are alike differ in passes in flight alone: their bytes only fall from
+// stage to stage, or, where weight gradients are put off, only rise or only fall. So the first of
+// them stands for all, or the first and the last.
 template <typename Visit>
 void Pricer::EachUnlikeStage(const Layout& layout, const Visit& visit) {
-  const ModelShape& model = question_.model;
+  const int last = layout.pp - 1;
+  const int64_t blocks = question_.model.num_blocks;
   const auto dense = [&](int stage) {
-    return StageBlocksBefore(layout, model.num_blocks, stage, model.num_dense_blocks);
+    return StageBlocksBefore(layout, blocks, stage, question_.model.num_dense_blocks);
   };
-  const auto is_like_the_one_before = [&](int stage) {
-    if (stage <= 1 || stage == layout.pp - 1) return false;
-    const auto i = static_cast<size_t>(stage);
-    return (layout.layers_per_stage.empty() ||
-            layout.layers_per_stage[i] == layout.layers_per_stage[i - 1]) &&
-           layout.recompute_of(stage) == layout.recompute_of(stage - 1) &&
-           dense(stage) == dense(stage - 1);
+  const bool puts_off = SplitsBackward(layout);
+  // An even split's first stages hold a block more than the others, as many as there are left over.
+  const auto larger = static_cast<int>(blocks % layout.pp);
+  const auto holds_as_many = [&](int a, int b) {
+    const std::vector<int64_t>& split = layout.layers_per_stage;
+    if (split.empty()) return !puts_off || (a < larger) == (b < larger);
+    return split[static_cast<size_t>(a)] == split[static_cast<size_t>(b)];
   };
-  // They are alike in an even split once no dense block is left.
+  const auto are_alike = [&](int a, int b) {
+    return a > 0 && b < last && holds_as_many(a, b) &&
+           layout.recompute_of(a) == layout.recompute_of(b) && dense(a) == dense(b);
+  };
+  // An even split has no other inner stages that are unlike once no dense block is left.
+  const auto next_unlike = [&](int stage) {
+    if (!puts_off) return last;
+    if (stage < larger) return std::min(larger, last) - 1;
+    return stage == larger || stage == last ? stage : last - 1;
+  };
   const bool even = layout.layers_per_stage.empty() && layout.recompute_per_stage.empty();
   for (int stage = 0; stage < layout.pp; ++stage) {
-    if (even && stage > 1 && dense(stage - 1) == 0) stage = layout.pp - 1;
-    if (!is_like_the_one_before(stage) && !visit(stage)) return;
+    if (even && stage > 1 && dense(stage - 1) == 0) stage = std::max(stage, next_unlike(stage));
+    const bool is_covered =
+        are_alike(stage - 1, stage) && (!puts_off || are_alike(stage, stage + 1));
+    if (!is_covered && !visit(stage)) return;
   }
 }
 
@@ -259,6 +274,16 @@ bool Pricer::FitsEverywhere(const Layout& layout) {
   bool fits = true;
   EachUnlikeStage(layout, [&](int stage) { return fits = Fits(StageOf(layout, stage)); });
   return fits;
+}
+
+bool Pricer::IsProven(const Layout& layout) {
+  int64_t host_bytes = 0;
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    const MemoryEstimate memory = StageOf(layout, stage);
+    if (!Fits(memory)) return false;
+    host_bytes = std::max(host_bytes, memory.host_bytes);
+  }
+  return HostFits(layout, host_bytes);
 }
 
 }  // namespace weft

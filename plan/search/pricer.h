@@ -163,12 +163,18 @@ class Pricer {
   }
   // Also into the host's memory, where that is stated.
   bool Fits(const Layout& layout, const Peak& peak) const {
-    const int64_t host_bytes = question_.cluster.host_memory_bytes;
-    return Fits(peak.memory) && (host_bytes == 0 || NodeHostBytes(question_.cluster, layout,
-                                                                  peak.host_bytes) <= host_bytes);
+    return Fits(peak.memory) && HostFits(layout, peak.host_bytes);
   }
+  // Whether each stage fits, asked by itself, whatever stages are thought to be alike: what leaves
+  // a search is held to that.
+  bool IsProven(const Layout& layout);
 
  private:
+  // `host_bytes`: offloaded by the rank that offloads most.
+  bool HostFits(const Layout& layout, int64_t host_bytes) const {
+    const int64_t there = question_.cluster.host_memory_bytes;
+    return there == 0 || NodeHostBytes(question_.cluster, layout, host_bytes) <= there;
+  }
   // Calls visit(stage) for those that may hold most, as long as it returns true.
   template <typename Visit>
   void EachUnlikeStage(const Layout& layout, const Visit& visit);

@@ -188,10 +188,19 @@ class Repairs {
     }
   }
 
+  // Whether each stage is asked to recompute by a mode of its own: no even or balanced split stands
+  // for others then.
+  bool HasListedModes(const FreeShape& free) const {
+    return free.split && !fixed_.recompute_per_stage.empty();
+  }
+
   // Returns what another shape may save of the passes.
-  static double SavedSeconds(const Shared& shared) {
+  double SavedSeconds(const Shared& shared) const {
     if (!shared.free.split && !shared.free.recompute) return 0;
     const double passes_s = shared.passes.seconds();
+    if (HasListedModes(shared.free)) {
+      return std::max(0.0, passes_s - LeastPasses(shared.pipeline).Of(shared.variant.choice));
+    }
     return passes_s - LeastSecondsOfShapes(shared.pipeline, shared.variant.choice, passes_s);
   }
 
@@ -262,7 +271,8 @@ class Repairs {
     // Until a time is known that would cut, memory does.
     if (lacks && std::isinf(limit_s_) && !AnyShapeFits(shared, space_.LeastHeadChunk()))
       return true;
-    if (whole && FindsAreComplete()) {
+    const bool listed = HasListedModes(shared.free);
+    if (whole && FindsAreComplete() && !listed) {
       if ((shared.variant.fits & place) != 0) return false;
       // Nor has it been cut by more than may win.
       if (!lacks && SavedSeconds(shared) == 0) return false;
@@ -279,6 +289,7 @@ class Repairs {
       priced.peak = pricer_.PeakOf(layout);
       if (pricer_.Fits(layout, priced.peak)) {
         if (MayWin(priced.objective_s)) Take(std::move(priced));
+        if (listed) TryShapes(shared, layout);
         return false;
       }
     }

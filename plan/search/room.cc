@@ -118,6 +118,9 @@ bool Room::IsNear(Layout least, const ScheduleChoice& choice) {
     const int64_t bytes = peak.total_bytes() - peak.memory.of(MemoryTerm::kGuard);
     least_bytes_ = std::min(least_bytes_, static_cast<double>(bytes));
     if (IsNear(peak)) return true;
+    // An even split does not stand for others where each stage has a recompute mode of its own.
+    const LayoutSpec& fixed = space_.fixed();
+    if (!fixed.recompute_per_stage.empty() && !fixed.layers_per_stage) return HoldsMean(least);
     if (peak.stage != last || !space_.has_free_head()) return false;
     least.head_chunk_tokens = space_.LeastHeadChunk();
     return IsNear(pricer_.PeakOf(least));
@@ -134,6 +137,17 @@ bool Room::IsNear(Layout least, const ScheduleChoice& choice) {
   if (least.pp > 2) return false;
   if (space_.has_free_head()) least.head_chunk_tokens = space_.LeastHeadChunk();
   return fits(0) || fits(1);
+}
+
+// Whether some stage nearly has room for the mean, rounded up, as one has to in any split.
+bool Room::HoldsMean(Layout layout) {
+  const int64_t mean = (model_.num_blocks + layout.pp - 1) / layout.pp;
+  layout.layers_per_stage.assign(static_cast<size_t>(layout.pp), mean);
+  if (space_.has_free_head()) layout.head_chunk_tokens = space_.LeastHeadChunk();
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    if (IsNear(Peak{.stage = stage, .memory = pricer_.StageOf(layout, stage)})) return true;
+  }
+  return false;
 }
 
 // Without its guard, as layouts that need more may be exact and need none.

@@ -58,6 +58,7 @@ class Room {
   int SeekLeastZero(const DegreeGroup& group, Layout least);
   bool IsNear(Layout least, const ScheduleChoice& choice);
   bool IsNear(const Peak& peak) const;
+  bool HoldsMean(Layout layout);
   void LookIntoTooLarge();
 
   const Space& space_;

@@ -10,9 +10,11 @@
 #include "plan/errors.h"
 #include "plan/estimate/data_comm.h"
 #include "plan/keys/job_rules.h"
+#include "plan/memory/memory.h"
 #include "plan/search/contradiction.h"
 #include "plan/search/cures.h"
 #include "plan/search/describe.h"
+#include "plan/search/neighbours.h"
 #include "plan/search/repair.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_spec.h"
@@ -25,6 +27,10 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // Beside the finalists losers are kept that are as near to the best, and so many of them at most.
 constexpr double kNear = 1.005;
 constexpr size_t kMostFinds = 2 * kFinalists;
+// Sums in another order differ by less.
+constexpr double kEqual = 1e-9;
+// Pipelines of more stages have dry runs of milliseconds.
+constexpr int kShortPipeline = 12;
 
 Rejection Slower(Pricer& pricer, const Priced& priced) {
   const MemoryTerm largest = priced.peak.largest();
@@ -108,17 +114,28 @@ absl::Status NothingFits(Pricer& pricer, const LayoutSpec& constraints, Purpose 
 class Solution {
  public:
   // Borrows both.
-  Solution(const Space& space, Pricer& pricer, Wanted wanted)
-      : space_(space), pricer_(pricer), wanted_(wanted), runs_(pricer) {}
+  Solution(const Space& space, Pricer& pricer, Wanted wanted, double known_s)
+      : space_(space), pricer_(pricer), wanted_(wanted), known_s_(known_s), runs_(pricer) {}
 
   absl::StatusOr<Finds> Find() {
-    LatticeWalk walk(space_, pricer_, Cut::kByBounds, wanted_);
+    RETURN_IF_ERROR(FindInLattice());
+    if (best_s_ == kNever) return std::move(finds_);
+    RETURN_IF_ERROR(Descend());
+    Settle();
+    return std::move(finds_);
+  }
+
+ private:
+  absl::Status FindInLattice() {
+    LatticeWalk walk(space_, pricer_, Cut::kByBounds, wanted_, 0, known_s_);
     finds_ = walk.LookFirst();
-    const double found_s = finds_.fitting.empty() ? kNever : finds_.fitting.front().objective_s;
+    const double found_s =
+        finds_.fitting.empty() ? known_s_ : std::min(known_s_, finds_.fitting.front().objective_s);
     Repaired repaired = RepairFinds(space_, pricer_, finds_, found_s);
     Add(std::move(repaired.fitting));
+    KeepNear();
     ASSIGN_OR_RETURN(finds_.counts.replayed, runs_.Replay(finds_.fitting, best_s_));
-    if (best_s_ == kNever) return std::move(finds_);
+    if (best_s_ == kNever) return absl::OkStatus();
     DropFar();
     if (best_s_ > repaired.complete_to_s) {
       if (best_s_ > finds_.complete_to_s) {
@@ -133,21 +150,79 @@ class Solution {
     RETURN_IF_ERROR(AddBest(std::move(more)));
     RETURN_IF_ERROR(AddBest(std::exchange(again.fitting, {})));
     AddFinds(std::move(again), finds_);
-    std::vector<Priced>& fitting = finds_.fitting;
-    std::sort(fitting.begin(), fitting.end(), Better);
-    fitting.resize(std::min(fitting.size(), kMostFinds));
-    finds_.counts.repaired =
-        std::count_if(fitting.begin(), fitting.end(), [](const Priced& p) { return p.repaired; });
-    return std::move(finds_);
+    return absl::OkStatus();
   }
 
- private:
+  // Keeps what closed forms put as near to the best as a dry run may tell: where descents start.
+  void KeepNear() {
+    double best_s = kNever;
+    for (const Priced& priced : finds_.fitting) best_s = std::min(best_s, priced.objective_s);
+    for (const Priced& priced : finds_.fitting) {
+      if (priced.objective_s <= kDryRuns * best_s) AddStart(priced.layout);
+    }
+  }
+
+  // Long pipelines have dear dry runs: the best of them alone is a start.
+  void AddStart(const Layout& layout) {
+    if (layout.pp > 1 && layout.pp <= kShortPipeline) starts_.push_back(layout);
+  }
+
+  const Priced& BestOfFitting() const {
+    return *std::min_element(finds_.fitting.begin(), finds_.fitting.end(), Better);
+  }
+
+  // Goes from there to neighbours that are better, then from the best of them, until none has any.
+  absl::Status Descend() {
+    constexpr int kMostRounds = 64;
+    if (BestOfFitting().layout.pp > kShortPipeline) starts_.push_back(BestOfFitting().layout);
+    for (int round = 0; round < kMostRounds && !starts_.empty(); ++round) {
+      std::vector<Priced> better;
+      for (const Layout& start : std::exchange(starts_, {})) {
+        for (Priced& near : NeighboursBelow(space_, pricer_, start, LimitOf(start))) {
+          const auto is_same = [&](const Priced& other) { return other.layout == near.layout; };
+          if (std::none_of(better.begin(), better.end(), is_same)) better.push_back(near);
+        }
+      }
+      const double before_s = best_s_;
+      RETURN_IF_ERROR(AddBest(std::move(better)));
+      starts_.clear();
+      if (best_s_ < before_s * (1 - kEqual)) starts_.push_back(BestOfFitting().layout);
+    }
+    return absl::OkStatus();
+  }
+
+  // A neighbour is of use below this, by closed forms: of a short pipeline wherever a dry run may
+  // put it before the best, of a long one where closed forms do.
+  double LimitOf(const Layout& start) {
+    double limit_s = best_s_;
+    if (start.pp > kShortPipeline) {
+      const double step_s = pricer_.Time(start).total_s();
+      limit_s = std::min(limit_s, step_s / pricer_.Goodput(start, step_s));
+    }
+    return limit_s * (1 - kEqual);
+  }
+
+  // Best first, as many as are of use. Nothing leaves the search that was not asked about stage by
+  // stage.
+  void Settle() {
+    std::vector<Priced>& fitting = finds_.fitting;
+    std::sort(fitting.begin(), fitting.end(), Better);
+    const auto same = [](const Priced& a, const Priced& b) { return a.layout == b.layout; };
+    fitting.erase(std::unique(fitting.begin(), fitting.end(), same), fitting.end());
+    fitting.resize(std::min(fitting.size(), kMostFinds));
+    finds_.counts.disproved = static_cast<int64_t>(
+        std::erase_if(fitting, [&](const Priced& p) { return !pricer_.IsProven(p.layout); }));
+    finds_.counts.repaired =
+        std::count_if(fitting.begin(), fitting.end(), [](const Priced& p) { return p.repaired; });
+  }
+
   // Adds those of `others` that a dry run had to put behind the best, or before it.
   absl::Status AddBest(std::vector<Priced> others) {
     int64_t replayed = 0;
     ASSIGN_OR_RETURN(replayed, runs_.Replay(others, best_s_));
     finds_.counts.replayed += replayed;
     others.resize(static_cast<size_t>(replayed));
+    for (const Priced& other : others) AddStart(other.layout);
     Add(std::move(others));
     return absl::OkStatus();
   }
@@ -170,8 +245,10 @@ class Solution {
   const Space& space_;
   Pricer& pricer_;
   Wanted wanted_;
+  double known_s_;
   DryRuns runs_;
   double best_s_ = kNever;
+  std::vector<Layout> starts_;  // of descents
   Finds finds_;
 };
 
@@ -200,18 +277,63 @@ Plan Detailed(Pricer& pricer, const Layout& layout, const TermSeconds& time) {
     plan.usable_bytes = stage == 0 ? usable_bytes : std::min(plan.usable_bytes, usable_bytes);
     plan.stages.push_back(std::move(held));
   }
-  plan.fits = pricer.Fits(layout, pricer.PeakOf(layout));
+  plan.fits = pricer.IsProven(layout);
   plan.bubble_fraction = BubbleFraction(plan.time);
   plan.engine_issues = EngineIssues(question.model, layout);
   return plan;
 }
 
+// Holds what is to be run against the very list that each stage's worker will allocate.
+absl::Status HoldAgainstLists(const Question& question, const Plan& plan) {
+  const RankGrid grid = plan.layout.grid();
+  for (const StageMemory& stage : plan.stages) {
+    if (!stage.memory.exact) continue;
+    const int rank = grid.RankOf({.dp = 0, .pp = stage.stage, .cp = 0, .tp = 0});
+    const RankMemory list =
+        PlanRankMemory(question.model, question.batch, plan.layout, rank, question.numerics);
+    if (list.total_bytes() == stage.layout_bytes()) continue;
+    return absl::InternalError(absl::StrCat("stage ", stage.stage, " of ", LayoutText(plan.layout),
+                                            " would allocate ", list.total_bytes(),
+                                            " bytes where the plan says ", stage.layout_bytes(),
+                                            "; this is a bug of weft"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
-                            Wanted wanted) {
+                            Wanted wanted, double known_s) {
   const Space space(pricer.question(), constraints, purpose);
-  return Solution(space, pricer, wanted).Find();
+  return Solution(space, pricer, wanted, known_s).Find();
+}
+
+absl::StatusOr<std::optional<Priced>> SolveFrom(Pricer& pricer, const LayoutSpec& constraints,
+                                                Purpose purpose, absl::Span<const Layout> known) {
+  const Question& question = pricer.question();
+  const auto check = purpose == Purpose::kRun ? &CheckRunnable : &CheckLayout;
+  std::optional<Priced> best;
+  for (const Layout& layout : known) {
+    if (!check(question.model, question.cluster, question.batch, layout).ok()) continue;
+    if (!BrokenBy(layout, constraints).properties.empty() || !pricer.IsProven(layout)) continue;
+    Priced priced{.layout = layout, .time = pricer.Time(layout), .objective_s = 0, .peak = {}};
+    const double least_s = priced.time.total_s();
+    priced.objective_s = least_s / pricer.Goodput(layout, least_s);
+    if (!best || Better(priced, *best)) best = std::move(priced);
+  }
+  if (best) {
+    ASSIGN_OR_RETURN(best->time, ReplayStep(question, best->layout));
+    const double step_s = best->time.total_s();
+    best->objective_s = step_s / pricer.Goodput(best->layout, step_s);
+    best->peak = pricer.PeakOf(best->layout);
+  }
+  Finds finds;
+  ASSIGN_OR_RETURN(finds, Solve(pricer, constraints, purpose, Wanted::kFitting,
+                                best ? best->objective_s : kUnknownSeconds));
+  if (!finds.fitting.empty() && (!best || Better(finds.fitting.front(), *best))) {
+    best = std::move(finds.fitting.front());
+  }
+  return best;
 }
 
 absl::StatusOr<Plan> FindPlan(const Question& question, const LayoutSpec& constraints,
@@ -235,6 +357,7 @@ absl::StatusOr<Plan> FindPlan(Pricer& pricer, const LayoutSpec& constraints, Pur
     return absl::InternalError(absl::StrCat("the search took ", LayoutText(plan.layout),
                                             " for one that fits; this is a bug of weft"));
   }
+  if (purpose == Purpose::kRun) RETURN_IF_ERROR(HoldAgainstLists(question, plan));
   plan.counts = finds.counts;
   for (size_t i = 1; i < finds.fitting.size(); ++i) {
     plan.rejections.push_back(Slower(pricer, finds.fitting[i]));
@@ -266,6 +389,7 @@ absl::StatusOr<Plan> PlanFor(const Question& question, const Layout& layout, Pur
   TermSeconds time;
   ASSIGN_OR_RETURN(time, ReplayStep(question, layout));
   Plan plan = Detailed(pricer, layout, time);
+  if (purpose == Purpose::kRun) RETURN_IF_ERROR(HoldAgainstLists(question, plan));
   plan.counts = {.points = 1, .evaluated = 1, .replayed = 1};
   if (plan.fits || purpose == Purpose::kEstimate) return plan;
   return absl::FailedPreconditionError(absl::StrCat(

@@ -2,8 +2,11 @@
 // order; what is not priced is cut by a proven bound. `weft plan` and the coordinator call the same
 // function. Pure.
 #pragma once
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "plan/estimate/question.h"
 #include "plan/search/lattice.h"
 #include "plan/search/plan.h"
@@ -16,10 +19,18 @@ namespace weft {
 
 // Returns what FindPlan chooses from: the lattice's finds, the finalists by dry runs of their
 // schedules, and what repairs add. counts.points 0: `constraints` contradict each other. No finds
-// fit: nothing does, and finds.nearest says what comes nearest, if all is wanted. REQUIRES:
-// CheckPrecision holds; `wanted` is not kWhetherAnyFits.
+// fit: nothing does, and finds.nearest says what comes nearest, if all is wanted. `known_s`: the
+// objective by a dry run of a layout that keeps `constraints` and fits: what is slower is not
+// looked for, so that finds may be empty where that layout is the best. REQUIRES: CheckPrecision
+// holds; `wanted` is not kWhetherAnyFits.
 absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
-                            Wanted wanted = Wanted::kAll);
+                            Wanted wanted = Wanted::kAll, double known_s = kUnknownSeconds);
+
+// Returns the best layout alone, by the very search of Solve, for those who know layouts that may
+// be near it: the fastest of `known` that keeps `constraints` and every rule and fits bounds the
+// search from the start. nullopt: nothing fits. REQUIRES: CheckPrecision holds.
+absl::StatusOr<std::optional<Priced>> SolveFrom(Pricer& pricer, const LayoutSpec& constraints,
+                                                Purpose purpose, absl::Span<const Layout> known);
 
 // The layout with the most committed tokens per second (tokens/s x goodput) that keeps every rule,
 // every value that the job fixes, and fits; of equals the simpler. Deterministic. InvalidArgument:

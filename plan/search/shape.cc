@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "plan/schedule/schedule.h"
 
 namespace weft {
 namespace {
@@ -54,12 +55,16 @@ int64_t MostBlocks(Pricer& pricer, Layout& probe, int stage, int64_t least = 0) 
 // most layouts that are asked about have no split that fits.
 class StageRoom {
  public:
-  StageRoom(Pricer& pricer, const Layout& layout) : pricer_(pricer), probe_(layout) {
+  StageRoom(Pricer& pricer, const Layout& layout)
+      : pricer_(pricer), probe_(layout), asked_(layout.recompute_per_stage) {
     probe_.recompute_per_stage.clear();
     probe_.layers_per_stage.assign(static_cast<size_t>(layout.pp), 1);
     const int64_t dense = pricer.question().model.num_dense_blocks;
     alike_ = static_cast<int>(std::min<int64_t>(std::max<int64_t>(1, dense), last()));
   }
+
+  // Returns the modes that stages are asked to take, one each; empty: that is free.
+  const std::vector<Recompute>& asked() const { return asked_; }
 
   // Whether some stage has room for the mean, rounded up, as one has to; of few blocks more may
   // hold less (plan/shards/whole_places.h).
@@ -82,9 +87,11 @@ class StageRoom {
   }
 
   // Whether stages have room for all blocks, each for at least one, if each computes again what it
-  // likes of `modes`. Of those that differ in microbatches in flight alone the last has room for
-  // the most and the first for the least: few others have to be asked.
+  // likes of `modes`. Of those that differ in passes in flight alone the last has room for the most
+  // and the first for the least, or, where weight gradients are put off, it may be the other way
+  // round: few others have to be asked.
   bool HoldsAll(absl::Span<const Recompute> modes) {
+    if (!asked_.empty()) return HoldsAllAsAsked();
     const int64_t blocks = pricer_.question().model.num_blocks;
     const int64_t tried = MostTried(blocks, probe_.pp);
     const auto most_of = [&](int stage) {
@@ -96,8 +103,11 @@ class StageRoom {
       return most;
     };
     const int64_t inner = std::max(0, last() - alike_);
-    const int64_t inner_most = inner == 0 ? 0 : most_of(last() - 1);
-    if (inner > 0 && inner_most < 1) return false;
+    const int64_t late_most = inner == 0 ? 0 : most_of(last() - 1);
+    if (inner > 0 && late_most < 1) return false;
+    const bool may_rise = inner > 1 && SplitsBackward(probe_);
+    const int64_t early_most = may_rise ? most_of(alike_) : 0;
+    const int64_t inner_most = std::max(early_most, late_most);
     int64_t held = inner * inner_most;
     int64_t others = probe_.pp - inner;
     for (int stage = last(); others > 0; stage = stage == last() ? 0 : stage + 1, --others) {
@@ -107,19 +117,20 @@ class StageRoom {
       held += most;
     }
     if (held < blocks || inner < 2) return held >= blocks;
-    const int64_t inner_least = most_of(alike_);
-    if (inner_least < 1) return false;
-    if (held - inner * (inner_most - inner_least) >= blocks) return true;
     std::vector<int64_t> most(static_cast<size_t>(probe_.pp), 0);
-    most[static_cast<size_t>(alike_)] = inner_least;
-    most[static_cast<size_t>(last() - 1)] = inner_most;
+    int64_t& first_inner = most[static_cast<size_t>(alike_)];
+    first_inner = may_rise ? early_most : most_of(alike_);
+    if (first_inner < 1) return false;
+    const int64_t inner_least = std::min(first_inner, late_most);
+    if (held - inner * (inner_most - inner_least) >= blocks) return true;
+    most[static_cast<size_t>(last() - 1)] = late_most;
     const auto ask = [&](int stage) { most[static_cast<size_t>(stage)] = most_of(stage); };
     Fill(alike_, last() - 1, ask, most);
     return std::accumulate(most.begin(), most.end(), held - inner * inner_most) >= blocks;
   }
 
-  // Most blocks by stage. Stages from `alike_` on but for the last one differ in the microbatches
-  // in flight alone, whose number only falls: between two that take the same blocks all do.
+  // Most blocks by stage. Stages from `alike_` on but for the last one differ in passes in flight
+  // alone, whose bytes only fall or only rise: between two that take the same blocks all do.
   const std::vector<int64_t>& MostOf(Recompute mode) {
     std::vector<int64_t>& most = most_[static_cast<size_t>(mode)];
     if (!most.empty()) return most;
@@ -142,6 +153,17 @@ class StageRoom {
   static constexpr int64_t kFewBlocks = 4;
   int last() const { return probe_.pp - 1; }
 
+  bool HoldsAllAsAsked() {
+    int64_t held = 0;
+    for (int stage = 0; stage < probe_.pp; ++stage) {
+      const auto i = static_cast<size_t>(stage);
+      const int64_t most = MostOf(asked_[i])[i];
+      if (most < 1) return false;
+      held += most;
+    }
+    return held >= pricer_.question().model.num_blocks;
+  }
+
   // REQUIRES: both ends are known.
   template <typename Ask>
   static void Fill(int first, int end, const Ask& ask, std::vector<int64_t>& most) {
@@ -159,6 +181,7 @@ class StageRoom {
 
   Pricer& pricer_;
   Layout probe_;  // a block a stage but for that which is looked at
+  std::vector<Recompute> asked_;
   int alike_ = 1;
   std::array<std::vector<int64_t>, 3> most_;  // by Recompute; empty: not asked for yet
 };
@@ -188,7 +211,13 @@ class SplitSearch {
       if (mode.block_s <= 0) return;
       modes_.push_back(std::move(mode));
     }
-    for (Mode& mode : modes_) mode.most = room.MostOf(mode.recompute);
+    for (Mode& mode : modes_) {
+      mode.most = room.MostOf(mode.recompute);
+      // A stage holds nothing by a mode that it is not asked to take.
+      for (size_t stage = 0; stage < room.asked().size(); ++stage) {
+        if (room.asked()[stage] != mode.recompute) mode.most[stage] = 0;
+      }
+    }
   }
 
   // Returns the layout with the fastest slowest stage; nullopt: no split fits.
@@ -268,9 +297,13 @@ class SplitSearch {
     return most;
   }
 
-  // With the cheapest modes that fit.
+  // With the cheapest modes that fit, unless they are asked for.
   Layout LayoutOf(std::vector<int64_t> split) const {
     Layout layout = layout_;
+    if (!layout.recompute_per_stage.empty()) {
+      layout.layers_per_stage = std::move(split);
+      return layout;
+    }
     std::vector<Recompute> recompute;
     for (size_t stage = 0; stage < split.size(); ++stage) {
       const auto fits = [&](const Mode& mode) { return split[stage] <= mode.most[stage]; };
@@ -293,6 +326,13 @@ class SplitSearch {
   double embedding_s_ = 0, head_s_ = 0;
   std::vector<Mode> modes_;
 };
+
+// Returns each of them once, the cheapest first.
+std::vector<Recompute> ModesOf(std::vector<Recompute> per_stage) {
+  std::sort(per_stage.begin(), per_stage.end());
+  per_stage.erase(std::unique(per_stage.begin(), per_stage.end()), per_stage.end());
+  return per_stage;
+}
 
 }  // namespace
 
@@ -324,8 +364,10 @@ std::vector<Layout> FittingShapes(Pricer& pricer, const Layout& layout, const Fr
   std::vector<Layout> shapes;
   StageRoom room(pricer, layout);
   if (free.split) {
-    const Recompute own[] = {layout.recompute};
-    if (auto shape = SplitSearch(pricer, layout, room, own).Fastest()) {
+    const bool asked = !layout.recompute_per_stage.empty();
+    const std::vector<Recompute> modes =
+        asked ? ModesOf(layout.recompute_per_stage) : std::vector<Recompute>(1, layout.recompute);
+    if (auto shape = SplitSearch(pricer, layout, room, modes).Fastest()) {
       shapes.push_back(*std::move(shape));
     }
   }

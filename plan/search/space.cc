@@ -68,12 +68,8 @@ Question QuestionOf(const JobSpec& job) {
                     .adapters = std::nullopt,
                     .deterministic = job.deterministic};
   if (job.lora) {
-    const LoraTargets targets = TargetsOf(*job.lora);
-    question.adapters = LowRankAdapters{.rank = job.lora->r,
-                                        .on_attention_qv = targets.attention_qv,
-                                        .on_attention_ko = targets.attention_ko,
-                                        .on_mlp = targets.mlp,
-                                        .frozen = job.lora->quantization};
+    question.adapters = LowRankAdapters{
+        .rank = job.lora->r, .targets = TargetsOf(*job.lora), .frozen = job.lora->quantization};
   }
   return question;
 }

@@ -2,18 +2,6 @@
 
 namespace weft {
 
-LoraTargets TargetsOf(const LoraSpec& lora) {
-  LoraTargets targets;
-  for (const std::string& module : lora.target_modules) {
-    const bool fused = module == "c_attn";  // gpt2's q, k and v in one
-    targets.attention_qv |= fused || module == "q_proj" || module == "v_proj";
-    targets.attention_ko |= fused || module == "k_proj" || module == "o_proj";
-    targets.mlp |= module == "gate_proj" || module == "up_proj" || module == "down_proj" ||
-                   module == "c_fc" || module == "c_proj";
-  }
-  return targets;
-}
-
 Words WordsOf(ResumeMode) {
   static constexpr absl::string_view kWords[] = {"auto", "none"};
   return kWords;

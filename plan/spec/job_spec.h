@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/layout.h"
+#include "plan/spec/lora.h"
 #include "plan/spec/model.h"
 #include "plan/spec/numerics.h"
 #include "plan/spec/optimizer.h"
@@ -103,15 +104,6 @@ struct LrSchedulerSpec {
   double min_lr = 0;
   double warmup_min_lr = 0;  // where the warmup begins, before the first step
   friend bool operator==(const LrSchedulerSpec&, const LrSchedulerSpec&) = default;
-};
-
-// Fine-tuning of low-rank adapters beside a frozen base; names are PEFT's.
-struct LoraSpec {
-  int64_t r = 8;
-  double lora_alpha = 8;
-  std::vector<std::string> target_modules = {"q_proj", "v_proj"};  // each once, in a fixed order
-  FrozenFormat quantization = FrozenFormat::kBf16;                 // of the frozen base
-  friend bool operator==(const LoraSpec&, const LoraSpec&) = default;
 };
 
 struct CheckpointSpec {
@@ -256,15 +248,6 @@ struct JobSpec {
   }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
-
-// LoraTargets says which linear layers get an adapter. A group counts if any of its modules is
-// named.
-struct LoraTargets {
-  bool attention_qv = false;  // q_proj, v_proj, c_attn
-  bool attention_ko = false;  // k_proj, o_proj, c_attn
-  bool mlp = false;           // gate_proj, up_proj, down_proj, c_fc, c_proj
-};
-LoraTargets TargetsOf(const LoraSpec& lora);
 
 Words WordsOf(TokenFormat);
 Words WordsOf(LrSchedule);

@@ -127,7 +127,9 @@ std::vector<WrongFile> NotOnThisMachine() {
        "underscores and dashes, a letter or digit first"},
       {"unknown_profile", JobWith("profile: cpu", "profile: cup"),
        "job.yaml:18: cluster.profile: found no readable profile cup; use a100-40gx8, a100-80gx8, "
-       "b200x8, cpu, gb200-nvl72, h100x8, h200, h200x8, rtx4090x8 or the path of a file"},
+       "a10gx8, b200x8, b300x8, cpu, gb200-nvl72, gb300-nvl72, h100x8, h200, h200x8, h20x8, "
+       "h800x8, l40sx8, l4x8, mi300xx8, rtx3090x8, rtx4090x8, rtx5090x8, t4x4 or the path of a "
+       "file"},
       {"gpus_of_a_cpu", JobWith("slots: 4", "gpus_per_node: 4"),
        "job.yaml:18: cluster.gpus_per_node: the profile cpu counts its workers in cluster.slots; "
        "use "

@@ -130,8 +130,10 @@ TEST(ClusterYaml, EveryShippedProfileIsReadAndNamedAsItsFile) {
               cluster.device.peak_flops_per_s.fp32);
     EXPECT_LE(cluster.inter_node.bytes_per_s, cluster.intra_node.bytes_per_s) << name;
   }
-  for (const char* name : {"a100-40gx8", "a100-80gx8", "b200x8", "cpu", "gb200-nvl72", "h100x8",
-                           "h200", "h200x8", "rtx4090x8"}) {
+  for (const char* name :
+       {"a100-40gx8",  "a100-80gx8", "a10gx8",    "b200x8",    "b300x8",    "cpu",    "gb200-nvl72",
+        "gb300-nvl72", "h100x8",     "h200",      "h200x8",    "h20x8",     "h800x8", "l40sx8",
+        "l4x8",        "mi300xx8",   "rtx3090x8", "rtx4090x8", "rtx5090x8", "t4x4"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
 }

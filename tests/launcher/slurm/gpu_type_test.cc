@@ -43,8 +43,11 @@ TEST(GpuType, IsHeldAgainstTheProfilesDevice) {
            Case{"tesla", "H100-SXM-80GB", GpuMatch::kUnknown},
            Case{"80gb", "H100-SXM-80GB", GpuMatch::kUnknown},
            Case{"1g.10gb", "H100-SXM-80GB", GpuMatch::kUnknown},
-           Case{"nvidia_l4", "H100-SXM-80GB", GpuMatch::kUnknown},
-           Case{"h100", "NVIDIA L4", GpuMatch::kUnknown},
+           Case{"nvidia_l4", "H100-SXM-80GB", GpuMatch::kOther},
+           Case{"h100", "NVIDIA L4", GpuMatch::kOther},
+           Case{"l4", "L40S-48GB", GpuMatch::kOther},
+           Case{"t4", "T4-16GB", GpuMatch::kSame},
+           Case{"v2", "T4-16GB", GpuMatch::kUnknown},
            Case{"a100l", "A100-SXM4-80GB", GpuMatch::kUnknown},
            Case{"l40", "NVIDIA L40S", GpuMatch::kUnknown},
            Case{"quadro_6000", "NVIDIA RTX 6000 Ada Generation", GpuMatch::kUnknown},
@@ -72,7 +75,7 @@ TEST(GpuType, KnowsTheDeviceOfEveryProfileOfGpus) {
       break;
     }
   }
-  EXPECT_GE(profiles, 8);
+  EXPECT_GE(profiles, 19);
 }
 
 }  // namespace

@@ -109,5 +109,14 @@ TEST(RecordedErrorBar, IsAsWideAsTheWorstOfFewRuns) {
   EXPECT_NEAR(deciles.p90, 1.4, 1e-12);
 }
 
+TEST(ErrorBars, OfModelsWithExpertsReachToTheOneRunThatWasCompared) {
+  const ErrorBar dense = PublishedErrorBar("megatron", 16);
+  const ErrorBar sparse = WidenedForExperts(dense);
+  EXPECT_TRUE(sparse.of_another_kind);
+  EXPECT_GE(sparse.most_s(1), kExpertsTookLonger * (1 - 1e-9));
+  EXPECT_EQ(sparse.least_s(1), dense.least_s(1));
+  EXPECT_FALSE(WidenedForExperts(ErrorBar{}).known());
+}
+
 }  // namespace
 }  // namespace weft

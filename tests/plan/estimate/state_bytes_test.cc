@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "plan/block/tensors.h"
 #include "plan/shards/shard.h"
 #include "plan/spec/layout_text.h"
+#include "plan/spec/lora.h"
 #include "tests/plan/estimate/sample_questions.h"
 
 namespace weft {
@@ -207,7 +212,8 @@ TEST(StatesOf, PutOnTheHostOfWeftWhatTheDeviceUpdates) {
 // 70.55e9 parameters, of them 2.1e9 in tables: "will it fit on my two cards of 24 GB".
 TEST(StatesOf, OfAFrozenBaseAreItsFormatsAndTheAdaptersOwn) {
   Question question = QuestionAbout(Llama70b(), 1024, "pytorch-eager", Precision::kBf16);
-  question.adapters = LowRankAdapters{.rank = 16, .on_mlp = true};
+  question.adapters = LowRankAdapters{
+      .rank = 16, .targets = {.q = true, .v = true, .gate = true, .up = true, .down = true}};
   const StageParameters parameters = ParametersOf(question, Layout{}, 0);
   const double adapters = 80.0 * 16 * ((8192 + 8192) + (8192 + 1024) + 3 * (8192 + 28672));
   EXPECT_EQ(parameters.adapters, adapters);
@@ -232,6 +238,63 @@ TEST(StatesOf, OfAFrozenBaseAreItsFormatsAndTheAdaptersOwn) {
   };
   EXPECT_NEAR(share(FrozenFormat::kNf4), 22.7, 0.1);
   EXPECT_NEAR(share(FrozenFormat::kNf4Double), 21.2, 0.1);
+}
+
+// A pair of adapters beside each module that is named, of each expert its own: what PEFT makes of
+// the inventory's matrices.
+TEST(ParametersOf, CountAdaptersModuleByModuleAsTheInventoryHasThem) {
+  const std::vector<std::pair<std::string, std::string>> modules = {
+      {"q_proj", ".attn.q.weight"}, {"k_proj", ".attn.k.weight"},  {"v_proj", ".attn.v.weight"},
+      {"o_proj", ".attn.o.weight"}, {"gate_proj", ".gate.weight"}, {"up_proj", ".up.weight"},
+      {"down_proj", ".down.weight"}};
+  ModelShape shared = Qwen30bA3b();
+  shared.shared_ffn_size = 1024;
+  for (const ModelShape& model : {Llama70b(), Mixtral(), Qwen30bA3b(), shared, Nemotron340b()}) {
+    Question question = QuestionAbout(model, 1024, "weft", Precision::kBf16);
+    const auto counted = [&](std::vector<std::string> names) {
+      const LoraSpec lora{.target_modules = std::move(names)};
+      question.adapters = LowRankAdapters{.rank = 16, .targets = TargetsOf(lora)};
+      return ParametersOf(question, Layout{}, 0).adapters;
+    };
+    double sum = 0;
+    std::vector<std::string> all;
+    for (const auto& [name, ending] : modules) {
+      double adapters = 0;
+      for (const TensorSpec& tensor : Tensors(model)) {
+        if (!absl::EndsWith(tensor.name, ending)) continue;
+        adapters += 16.0 * static_cast<double>(tensor.dims[0] + tensor.dims[1]);
+      }
+      EXPECT_EQ(counted({name}), adapters) << ModelTypeOf(model) << ", " << name;
+      sum += adapters;
+      all.push_back(name);
+    }
+    EXPECT_EQ(counted(all), sum) << ModelTypeOf(model);
+  }
+}
+
+TEST(ParametersOf, CountOneAdapterForGpt2sQueriesKeysAndValuesAndBothOutputs) {
+  Question question = QuestionAbout(Gpt(12, 768, 12, 50257, 1024), 1024, "weft", Precision::kBf16);
+  const auto adapters = [&](std::vector<std::string> modules) {
+    const LoraSpec lora{.target_modules = std::move(modules)};
+    question.adapters = LowRankAdapters{.rank = 8, .targets = TargetsOf(lora)};
+    return ParametersOf(question, Layout{}, 0).adapters;
+  };
+  EXPECT_EQ(adapters({"c_attn"}), 12.0 * 8 * (768 + 3 * 768));
+  EXPECT_EQ(adapters({"c_fc"}), 12.0 * 8 * (768 + 3072));
+  EXPECT_EQ(adapters({"c_proj"}), 12.0 * 8 * (768 + 768 + 768 + 3072));
+}
+
+// 128 experts of 2048 x 768: of a rank's share those that hold the same experts share the states.
+TEST(StatesOf, CutTheAdaptersOfExpertsOverThoseThatHoldThem) {
+  Question question = QuestionAbout(Qwen30bA3b(), 1024, "megatron", Precision::kBf16);
+  const LoraTargets mlp = {.gate = true, .up = true, .down = true};
+  question.adapters = LowRankAdapters{.rank = 16, .targets = mlp};
+  EXPECT_EQ(BlockParameters(question, Layout{}).adapters, 128.0 * 3 * 16 * (2048 + 768));
+  Layout layout = {.dp = 8, .ep = 8};
+  EXPECT_EQ(BlockParameters(question, layout).expert_adapters, 16.0 * 3 * 16 * (2048 + 768));
+  layout.zero_stage = 1;
+  const double optimizer = StatesOf(question, layout, ParametersOf(question, layout, 0)).optimizer;
+  EXPECT_EQ(optimizer, 8 * 48 * 16.0 * 3 * 16 * (2048 + 768));
 }
 
 // The example of a GPT with 12 layers, hidden 768, 12 heads, vocabulary 40,512: weight 2, gradient

@@ -30,7 +30,7 @@ TEST(Sensitivities, MoreMemoryNeverSlowsAndChangesAreNamed) {
   const JobSpec job = SampleJob();
   const auto plan = FindPlan(job, Purpose::kRun);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto all = SensitivitiesOf(job, Purpose::kRun);
+  const auto all = SensitivitiesOf(job, Purpose::kRun, plan->layout);
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].change, "2 x bandwidth inside the node");
   EXPECT_EQ(all[1].change, "20 % more device memory");
@@ -44,7 +44,7 @@ TEST(Sensitivities, OfFp32OnADeviceThatHasBf16SayWhatThatTakes) {
   JobSpec job = LargeJob();
   const Layout layout = {.dp = 8, .tp = 8, .zero_stage = 1, .gradient_accumulation_steps = 64};
   const auto names_it = [&] {
-    for (const Sensitivity& each : SensitivitiesOf(job, Purpose::kEstimate)) {
+    for (const Sensitivity& each : SensitivitiesOf(job, Purpose::kEstimate, layout)) {
       if (each.change == "training.mixed_precision bf16") return each.fits;
     }
     return false;

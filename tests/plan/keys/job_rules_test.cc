@@ -448,15 +448,6 @@ TEST(RunIssues, NameWhatCanBePlannedButNotRunYet) {
   }
 }
 
-TEST(TargetsOf, CountAGroupIfAnyOfItIsNamed) {
-  EXPECT_TRUE(TargetsOf({.target_modules = {"v_proj"}}).attention_qv);
-  EXPECT_FALSE(TargetsOf({.target_modules = {"v_proj"}}).attention_ko);
-  EXPECT_TRUE(TargetsOf({.target_modules = {"o_proj"}}).attention_ko);
-  EXPECT_TRUE(TargetsOf({.target_modules = {"up_proj"}}).mlp);
-  const LoraTargets fused = TargetsOf({.target_modules = {"c_attn"}});
-  EXPECT_TRUE(fused.attention_qv && fused.attention_ko && !fused.mlp);
-}
-
 TEST(Validate, ChecksCheckpointsValidationAndLimits) {
   ExpectEachCaughtAlone({
       {[](JobSpec& j) { j.checkpoint.keep_latest_k = 1; },

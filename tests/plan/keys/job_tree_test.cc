@@ -59,6 +59,31 @@ TEST(JobTree, KeepsAutoApartFromAValue) {
   EXPECT_TRUE(ReadBack(JobTree(job)) == job);
 }
 
+// A job file takes what a plan prints as it stands.
+TEST(JobTree, ReadsListsOfStagesAsPlansPrintThem) {
+  Value tree = JobTree(FullJob());
+  const auto read = [&](const char* key, const char* text, std::string* issues) {
+    tree.Put(key, Value::Scalar(text));
+    Issues found;
+    const JobSpec job = ReadJobTree(tree, &found);
+    *issues = found.Text();
+    return job.layout;
+  };
+  std::string issues;
+  EXPECT_THAT(read("parallelism.layers_per_stage", "1,62x2,1", &issues).layers_per_stage->size(),
+              64);
+  EXPECT_EQ(issues, "");
+  EXPECT_EQ(read("parallelism.layers_per_stage", "4,4,3", &issues).layers_per_stage,
+            (std::vector<int64_t>{4, 4, 3}));
+  for (const char* wrong : {"4", "4,x", "0x4,1", "4,,3"}) {
+    read("parallelism.layers_per_stage", wrong, &issues);
+    EXPECT_THAT(issues, HasSubstr("auto, even or a list of numbers, one a stage")) << wrong;
+  }
+  tree = JobTree(FullJob());
+  EXPECT_EQ(read("activation_checkpointing.per_stage", "full/none", &issues).recompute_per_stage,
+            (std::vector<Recompute>{Recompute::kFull, Recompute::kNone}));
+}
+
 // As large as what Validate takes and PyTorch's manual_seed too.
 TEST(JobTree, CarriesEverySeed) {
   JobSpec job = FullJob();

@@ -1,7 +1,9 @@
 // Absurd models and machines: a plan that keeps every rule, or a refusal that a person can act on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -199,6 +201,35 @@ TEST(ParetoFront, BeginsWithThePlanAndHoldsNoPointThatAnotherBeatsInEverything) 
                 front[i - 1].time.total_s() / front[i - 1].goodput);
     }
   }
+}
+
+// Between the halves of a node as well.
+TEST(ParetoFront, HoldsTheFastestUnderEveryNumberOfSlotsAndOfFewNodes) {
+  int limits = 0;
+  for (uint32_t seed = 1; seed <= 12; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    const std::vector<FrontPoint> front = ParetoFront(question, {}, Purpose::kEstimate);
+    const auto hold = [&](const Question& limited) {
+      const absl::StatusOr<Plan> plan = FindPlan(limited, {}, Purpose::kEstimate);
+      if (!plan.ok()) return;
+      ++limits;
+      double best_s = std::numeric_limits<double>::infinity();
+      for (const FrontPoint& point : front) {
+        if (point.ranks > limited.cluster.slots()) continue;
+        best_s = std::min(best_s, point.time.total_s() / point.goodput);
+      }
+      EXPECT_LE(best_s, ObjectiveOf(plan) * (1 + 1e-9))
+          << "seed " << seed << ", " << limited.cluster.slots() << " slots";
+    };
+    for (Question fewer = question; fewer.cluster.nodes > 1;) {
+      --fewer.cluster.nodes;
+      hold(fewer);
+    }
+    question.cluster.nodes = 1;
+    for (; question.cluster.slots_per_node > 1; --question.cluster.slots_per_node) hold(question);
+  }
+  EXPECT_GT(limits, 20);
 }
 
 }  // namespace

@@ -260,5 +260,45 @@ TEST(Pricer, SaysOfEachLayoutWhatItWouldSayIfItHadSeenNoOther) {
   }
 }
 
+// Stages that are alike but for passes in flight are not all asked about.
+TEST(Pricer, TakesForThePeakWhatTheFullestOfAllStagesHolds) {
+  int inner = 0;  // peaks between the second stage and the last
+  for (Question question : Questions()) {
+    question.model.num_blocks = 23;
+    Pricer pricer(question);
+    for (const ScheduleKind kind : {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kGpipe,
+                                    ScheduleKind::kZeroBubbleH1}) {
+      for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+        for (int pp = 2; pp <= 8; ++pp) {
+          Layout layout{.dp = 2, .pp = pp, .gradient_accumulation_steps = 32};
+          layout.pp_schedule = kind;
+          layout.recompute = mode;
+          const auto hold = [&] {
+            int64_t most = 0;
+            for (int stage = 0; stage < pp; ++stage) {
+              const MemoryEstimate memory = pricer.StageOf(layout, stage);
+              const bool same = question.cluster.device.backend == BackendKind::kCpu;
+              most = std::max(most, memory.total_bytes() + (same ? memory.host_bytes : 0));
+            }
+            const Peak peak = pricer.PeakOf(layout);
+            const bool same = question.cluster.device.backend == BackendKind::kCpu;
+            EXPECT_EQ(peak.total_bytes() + (same ? peak.host_bytes : 0), most)
+                << LayoutText(layout) << ", by " << question.engine.name;
+            if (peak.stage > 1 && peak.stage < pp - 1) ++inner;
+          };
+          hold();
+          layout.layers_per_stage.assign(static_cast<size_t>(pp), 23 / pp);
+          layout.layers_per_stage[static_cast<size_t>(pp / 2)] += 23 % pp;
+          hold();
+          for (int64_t& blocks : layout.layers_per_stage) blocks = 1;
+          layout.layers_per_stage.front() = 23 - pp + 1;
+          hold();
+        }
+      }
+    }
+  }
+  EXPECT_GT(inner, 0);
+}
+
 }  // namespace
 }  // namespace weft
