@@ -6,8 +6,8 @@
 
 namespace weft {
 
-inline ModelShape Gpt2(int64_t blocks, int64_t width, int64_t heads, int64_t vocabulary,
-                       int64_t positions) {
+inline ModelShape Gpt2Of(int64_t blocks, int64_t width, int64_t heads, int64_t vocabulary,
+                         int64_t positions) {
   ModelShape model;
   model.family = ModelFamily::kGpt2;
   model.vocab_size = vocabulary;
@@ -21,8 +21,8 @@ inline ModelShape Gpt2(int64_t blocks, int64_t width, int64_t heads, int64_t voc
   return model;
 }
 
-inline ModelShape Llama(int64_t blocks, int64_t width, int64_t heads, int64_t kv_heads, int64_t ffn,
-                        int64_t vocabulary) {
+inline ModelShape LlamaOf(int64_t blocks, int64_t width, int64_t heads, int64_t kv_heads,
+                          int64_t ffn, int64_t vocabulary) {
   ModelShape model;
   model.family = ModelFamily::kLlama;
   model.vocab_size = vocabulary;
@@ -46,7 +46,7 @@ inline ModelShape WithExperts(ModelShape model, int64_t experts, int64_t per_tok
 
 // Latent attention, a dense block first, a shared expert with a gate.
 inline ModelShape SmallLatent() {
-  ModelShape model = WithExperts(Llama(3, 64, 8, 8, 176, 300), 4, 2);
+  ModelShape model = WithExperts(LlamaOf(3, 64, 8, 8, 176, 300), 4, 2);
   model.expert_ffn_size = 48;
   model.num_dense_blocks = 1;
   model.shared_ffn_size = 96;
@@ -58,7 +58,7 @@ inline ModelShape SmallLatent() {
 
 // A feed-forward without a gate, LayerNorm, grouped heads, norms of queries and keys.
 inline ModelShape SmallPlain() {
-  ModelShape model = Llama(3, 64, 8, 2, 176, 300);
+  ModelShape model = LlamaOf(3, 64, 8, 2, 176, 300);
   model.plain_ffn = model.layer_norms = model.qk_norms = true;
   return model;
 }

@@ -21,11 +21,11 @@ std::vector<std::string> NamesOf(const std::vector<BlockBuffer>& buffers) {
 }
 
 ModelShape SmallGpt2() {
-  return Gpt2(2, 64, 4, 256, 128);
+  return Gpt2Of(2, 64, 4, 256, 128);
 }
 
 ModelShape SmallLlama() {
-  return Llama(2, 64, 8, 2, 176, 300);
+  return LlamaOf(2, 64, 8, 2, 176, 300);
 }
 
 TEST(SavedBuffers, OfAGpt2AreWhatGradientsRead) {

@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 
 ModelShape Qwen3() {
-  ModelShape model = Llama(2, 64, 8, 2, 176, 300);
+  ModelShape model = LlamaOf(2, 64, 8, 2, 176, 300);
   model.head_dim = 16;
   model.qk_norms = true;
   return model;
@@ -44,7 +44,7 @@ std::vector<std::string> TextOf(const BlockOps& block) {
 
 TEST(OpsOf, AGpt2NormsThenAddsTwice) {
   EXPECT_THAT(
-      TextOf(OpsOf(Gpt2(2, 64, 4, 256, 128), 0)),
+      TextOf(OpsOf(Gpt2Of(2, 64, 4, 256, 128), 0)),
       ElementsAre("norm1_out = norm(x)", "q = linear(norm1_out)", "k = linear(norm1_out)",
                   "v = linear(norm1_out)", "attn = attention(q, k, v)", "attn_out = linear(attn)",
                   "x_mid = add(x, attn_out)", "norm2_out = norm(x_mid)", "up = linear(norm2_out)",
@@ -83,8 +83,8 @@ TEST(OpsOf, ExpertsStandBesideWhatEveryTokenPasses) {
 
 // Every operation reads what is there: the block's input, or the output of one before it.
 TEST(OpsOf, ReadNothingThatNobodyHasMade) {
-  for (const ModelShape& model : {Gpt2(2, 64, 4, 256, 128), Qwen3(), SmallLatent(), SmallPlain(),
-                                  WithExperts(Llama(2, 64, 8, 2, 176, 300), 8, 2)}) {
+  for (const ModelShape& model : {Gpt2Of(2, 64, 4, 256, 128), Qwen3(), SmallLatent(), SmallPlain(),
+                                  WithExperts(LlamaOf(2, 64, 8, 2, 176, 300), 8, 2)}) {
     for (const int64_t index : {int64_t{0}, model.num_blocks - 1}) {
       const BlockOps block = OpsOf(model, index);
       std::set<int> made = {0};
@@ -131,7 +131,7 @@ TEST(LocalCount, TilesADimOrCopiesItsUnits) {
 }
 
 TEST(Fuse, MakesOneProductOfLayersThatReadTheSame) {
-  const BlockOps block = Fuse(Fuse(OpsOf(Llama(2, 64, 8, 2, 176, 300), 0), "qkv"), "gate_up");
+  const BlockOps block = Fuse(Fuse(OpsOf(LlamaOf(2, 64, 8, 2, 176, 300), 0), "qkv"), "gate_up");
   const std::vector<std::string> lines = TextOf(block);
   EXPECT_EQ(lines[1], "qkv = linear(norm1_out)");
   EXPECT_EQ(lines[2], "q_turned = rotate(q)");
@@ -148,7 +148,7 @@ TEST(Fuse, MakesOneProductOfLayersThatReadTheSame) {
 }
 
 TEST(Fuse, LeavesAFeedForwardWithoutAGateAsItIs) {
-  const BlockOps block = OpsOf(Gpt2(2, 64, 4, 256, 128), 0);
+  const BlockOps block = OpsOf(Gpt2Of(2, 64, 4, 256, 128), 0);
   EXPECT_EQ(TextOf(Fuse(block, "gate_up")), TextOf(block));
 }
 

@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 
 TEST(ForwardFlops, AreOfTheExpertsThatATokenIsSentTo) {
-  const ModelShape dense = Llama(2, 64, 8, 2, 176, 300);
+  const ModelShape dense = LlamaOf(2, 64, 8, 2, 176, 300);
   ModelShape sparse = WithExperts(dense, 8, 2);
   const double expert = 2.0 * 3 * 64 * 176;
   const double router = 2.0 * 64 * 8;
@@ -20,7 +20,7 @@ TEST(ForwardFlops, AreOfTheExpertsThatATokenIsSentTo) {
 
 TEST(ForwardFlops, OfGpt2AreThoseOfThePaperWithHalfTheAttention) {
   // PTD-P, arXiv:2104.04473, appendix: a layer takes 24 B s h^2 + 4 B s^2 h, the head 2 B s h V.
-  const ModelShape model = Gpt2(96, 12288, 96, 51200, 2048);
+  const ModelShape model = Gpt2Of(96, 12288, 96, 51200, 2048);
   const double h = 12288;
   const double s = 2048;
   EXPECT_DOUBLE_EQ(BlockForwardFlopsPerToken(model, 0, 2048), 24 * h * h + 2 * s * h);
@@ -30,7 +30,7 @@ TEST(ForwardFlops, OfGpt2AreThoseOfThePaperWithHalfTheAttention) {
 TEST(ForwardFlops, AreTwoPerMatrixWeightAndTokenPlusAttention) {
   // 2 flops per weight of the block's matrices, counted from the inventory itself.
   for (const ModelShape& model :
-       {Gpt2(2, 64, 4, 300, 128), Llama(2, 64, 8, 2, 176, 300), Llama(1, 32, 4, 4, 88, 300),
+       {Gpt2Of(2, 64, 4, 300, 128), LlamaOf(2, 64, 8, 2, 176, 300), LlamaOf(1, 32, 4, 4, 88, 300),
         OfDenseBlocks(SmallLatent()), SmallPlain()}) {
     double weights = 0;
     for (const TensorSpec& tensor : Tensors(model)) {

@@ -74,12 +74,12 @@ TEST(Tensors, OfGpt2AreTheseInThisOrder) {
   }
   expected.push_back("final_norm.weight [8], 1");
   expected.push_back("final_norm.bias [8], 0");
-  EXPECT_THAT(TensorTexts(Gpt2(2, 8, 2, 11, 6)), ElementsAreArray(expected));
+  EXPECT_THAT(TensorTexts(Gpt2Of(2, 8, 2, 11, 6)), ElementsAreArray(expected));
 }
 
 TEST(Tensors, OfLlamaAreTheseInThisOrder) {
   EXPECT_THAT(
-      TensorTexts(Llama(1, 8, 4, 2, 12, 11)),
+      TensorTexts(LlamaOf(1, 8, 4, 2, 12, 11)),
       ElementsAre(
           "embed.tokens.weight [11,8] split 0 by 1, normal 0.02", "blocks.0.norm1.weight [8], 1",
           "blocks.0.attn.q.weight [8,8] split 0 by 2, normal 0.02",
@@ -93,7 +93,7 @@ TEST(Tensors, OfLlamaAreTheseInThisOrder) {
 }
 
 TEST(Tensors, HeadDimMayDifferFromWidthOverHeadsInLlama) {
-  ModelShape model = Llama(1, 8, 4, 2, 12, 11);
+  ModelShape model = LlamaOf(1, 8, 4, 2, 12, 11);
   model.head_dim = 6;
   ASSERT_TRUE(CheckModel(model).ok());
   const std::vector<std::string> texts = TensorTexts(model);
@@ -103,7 +103,7 @@ TEST(Tensors, HeadDimMayDifferFromWidthOverHeadsInLlama) {
 }
 
 TEST(Tensors, OfALlamaHaveBiasesInAttentionOnlyAndOnDemand) {
-  ModelShape model = Llama(1, 8, 4, 2, 12, 11);
+  ModelShape model = LlamaOf(1, 8, 4, 2, 12, 11);
   model.attention_bias = true;
   ASSERT_TRUE(CheckModel(model).ok());
   std::vector<std::string> biases;
@@ -117,7 +117,7 @@ TEST(Tensors, OfALlamaHaveBiasesInAttentionOnlyAndOnDemand) {
 }
 
 TEST(Tensors, HaveUniqueNamesAndKnowTheirPlace) {
-  ModelShape untied = Gpt2(3, 8, 2, 11, 6);
+  ModelShape untied = Gpt2Of(3, 8, 2, 11, 6);
   untied.tied_embeddings = false;
   std::set<std::string> names;
   for (const TensorSpec& tensor : Tensors(untied)) {
@@ -138,43 +138,44 @@ TEST(Tensors, HaveUniqueNamesAndKnowTheirPlace) {
 // Published counts: model cards of GPT-2 and Llama 3 on Hugging Face; GPT-3's 175B is the formula
 // of its shape (Brown et al., arXiv:2005.14165, table 2.1) with 50257 and with 51200 tokens.
 TEST(ParameterCount, EqualsThePublishedCounts) {
-  ModelShape llama_1b = Llama(16, 2048, 32, 8, 8192, 128256);
+  ModelShape llama_1b = LlamaOf(16, 2048, 32, 8, 8192, 128256);
   llama_1b.tied_embeddings = true;
   const struct {
     const char* name;
     ModelShape model;
     int64_t parameters;
   } cases[] = {
-      {"gpt2", Gpt2(12, 768, 12, 50257, 1024), 124'439'808},
-      {"gpt2-medium", Gpt2(24, 1024, 16, 50257, 1024), 354'823'168},
-      {"gpt2-large", Gpt2(36, 1280, 20, 50257, 1024), 774'030'080},
-      {"gpt2-xl", Gpt2(48, 1600, 25, 50257, 1024), 1'557'611'200},
+      {"gpt2", Gpt2Of(12, 768, 12, 50257, 1024), 124'439'808},
+      {"gpt2-medium", Gpt2Of(24, 1024, 16, 50257, 1024), 354'823'168},
+      {"gpt2-large", Gpt2Of(36, 1280, 20, 50257, 1024), 774'030'080},
+      {"gpt2-xl", Gpt2Of(48, 1600, 25, 50257, 1024), 1'557'611'200},
       {"llama-3.2-1b", llama_1b, 1'235'814'400},
-      {"llama-2-7b", Llama(32, 4096, 32, 32, 11008, 32000), 6'738'415'616},
-      {"llama-3-8b", Llama(32, 4096, 32, 8, 14336, 128256), 8'030'261'248},
-      {"llama-3-70b", Llama(80, 8192, 64, 8, 28672, 128256), 70'553'706'496},
-      {"llama-3-405b", Llama(126, 16384, 128, 8, 53248, 128256), 405'853'388'800},
+      {"llama-2-7b", LlamaOf(32, 4096, 32, 32, 11008, 32000), 6'738'415'616},
+      {"llama-3-8b", LlamaOf(32, 4096, 32, 8, 14336, 128256), 8'030'261'248},
+      {"llama-3-70b", LlamaOf(80, 8192, 64, 8, 28672, 128256), 70'553'706'496},
+      {"llama-3-405b", LlamaOf(126, 16384, 128, 8, 53248, 128256), 405'853'388'800},
   };
   for (const auto& c : cases) {
     EXPECT_TRUE(CheckModel(c.model).ok()) << c.name;
     EXPECT_EQ(ParameterCount(c.model), c.parameters) << c.name;
   }
-  const double gpt3 = static_cast<double>(ParameterCount(Gpt2(96, 12288, 96, 50257, 2048)));
-  const double gpt3_padded = static_cast<double>(ParameterCount(Gpt2(96, 12288, 96, 51200, 2048)));
+  const double gpt3 = static_cast<double>(ParameterCount(Gpt2Of(96, 12288, 96, 50257, 2048)));
+  const double gpt3_padded =
+      static_cast<double>(ParameterCount(Gpt2Of(96, 12288, 96, 51200, 2048)));
   EXPECT_EQ(std::round(gpt3 / 1e6), 174'604);
   EXPECT_EQ(std::round(gpt3_padded / 1e6), 174'616);
 }
 
 // Jiang et al., arXiv:2401.04088; the models' cards.
 TEST(ParameterCount, CountsEveryExpertAndActiveOnesApart) {
-  const ModelShape mixtral = WithExperts(Llama(32, 4096, 32, 8, 14336, 32000), 8, 2);
+  const ModelShape mixtral = WithExperts(LlamaOf(32, 4096, 32, 8, 14336, 32000), 8, 2);
   EXPECT_TRUE(CheckModel(mixtral).ok());
   EXPECT_EQ(ParameterCount(mixtral), 46'702'792'704);
   EXPECT_EQ(ActiveParameterCount(mixtral), 12'879'925'248);
-  const ModelShape large = WithExperts(Llama(56, 6144, 48, 8, 16384, 32768), 8, 2);
+  const ModelShape large = WithExperts(LlamaOf(56, 6144, 48, 8, 16384, 32768), 8, 2);
   EXPECT_EQ(std::round(static_cast<double>(ParameterCount(large)) / 1e6), 140'630);
   EXPECT_EQ(std::round(static_cast<double>(ActiveParameterCount(large)) / 1e6), 39'161);
-  const ModelShape dense = Llama(2, 64, 8, 2, 176, 300);
+  const ModelShape dense = LlamaOf(2, 64, 8, 2, 176, 300);
   EXPECT_EQ(ActiveParameterCount(dense), ParameterCount(dense));
 }
 
@@ -204,7 +205,7 @@ TEST(ParameterCount, OfLatentSharedAndUngatedModelsIsThePublishedOne) {
     model.qk_norms = true;
     return model;
   };
-  ModelShape nemotron = Llama(96, 18432, 96, 8, 73728, 256000);
+  ModelShape nemotron = LlamaOf(96, 18432, 96, 8, 73728, 256000);
   nemotron.plain_ffn = nemotron.layer_norms = true;
   const struct {
     const char* name;
@@ -212,19 +213,20 @@ TEST(ParameterCount, OfLatentSharedAndUngatedModelsIsThePublishedOne) {
     int64_t parameters, active;
   } cases[] = {
       {"DeepSeek-V2, 236B and 21B",
-       sparse(latent(Llama(60, 5120, 128, 128, 12288, 102400), 1536), 160, 6, 1536, 3072, 1),
+       sparse(latent(LlamaOf(60, 5120, 128, 128, 12288, 102400), 1536), 160, 6, 1536, 3072, 1),
        235'741'434'880, 21'375'800'320},
       {"DeepSeek-V2-Lite, 16B",
-       sparse(latent(Llama(27, 2048, 16, 16, 10944, 102400), 0), 64, 6, 1408, 2816, 1),
+       sparse(latent(LlamaOf(27, 2048, 16, 16, 10944, 102400), 0), 64, 6, 1408, 2816, 1),
        15'706'484'224, 2'661'150'208},
       {"DeepSeek-V3, 671B and 37B",
-       sparse(latent(Llama(61, 7168, 128, 128, 18432, 129280), 1536), 256, 8, 2048, 2048, 3),
+       sparse(latent(LlamaOf(61, 7168, 128, 128, 18432, 129280), 1536), 256, 8, 2048, 2048, 3),
        671'026'404'352, 37'552'282'624},
-      {"Qwen3-235B-A22B", sparse(qwen3(Llama(94, 4096, 64, 4, 12288, 151936)), 128, 8, 1536, 0, 0),
-       235'093'634'560, 22'190'763'520},
-      {"Qwen3-30B-A3B", sparse(qwen3(Llama(48, 2048, 32, 4, 6144, 151936)), 128, 8, 768, 0, 0),
+      {"Qwen3-235B-A22B",
+       sparse(qwen3(LlamaOf(94, 4096, 64, 4, 12288, 151936)), 128, 8, 1536, 0, 0), 235'093'634'560,
+       22'190'763'520},
+      {"Qwen3-30B-A3B", sparse(qwen3(LlamaOf(48, 2048, 32, 4, 6144, 151936)), 128, 8, 768, 0, 0),
        30'532'122'624, 3'353'032'704},
-      {"Qwen3-8B", qwen3(Llama(36, 4096, 32, 8, 12288, 151936)), 8'190'735'360, 8'190'735'360},
+      {"Qwen3-8B", qwen3(LlamaOf(36, 4096, 32, 8, 12288, 151936)), 8'190'735'360, 8'190'735'360},
       {"Nemotron-4 340B", nemotron, 341'029'195'776, 341'029'195'776},
   };
   for (const auto& c : cases) {
@@ -235,9 +237,9 @@ TEST(ParameterCount, OfLatentSharedAndUngatedModelsIsThePublishedOne) {
 }
 
 TEST(ParameterCount, IsTheSumOverTheInventory) {
-  const ModelShape experts = WithExperts(Llama(3, 64, 8, 2, 176, 300), 4, 2);
-  for (const ModelShape& model : {Gpt2(3, 64, 4, 300, 128), Llama(3, 64, 8, 2, 176, 300), experts,
-                                  SmallLatent(), SmallPlain()}) {
+  const ModelShape experts = WithExperts(LlamaOf(3, 64, 8, 2, 176, 300), 4, 2);
+  for (const ModelShape& model : {Gpt2Of(3, 64, 4, 300, 128), LlamaOf(3, 64, 8, 2, 176, 300),
+                                  experts, SmallLatent(), SmallPlain()}) {
     int64_t sum = 0;
     for (const TensorSpec& tensor : Tensors(model)) sum += tensor.elements();
     EXPECT_EQ(ParameterCount(model), sum);
@@ -245,7 +247,7 @@ TEST(ParameterCount, IsTheSumOverTheInventory) {
 }
 
 TEST(Tensors, OfExpertsStandWhereTheFeedForwardStood) {
-  const ModelShape model = WithExperts(Llama(1, 8, 4, 2, 12, 11), 2, 1);
+  const ModelShape model = WithExperts(LlamaOf(1, 8, 4, 2, 12, 11), 2, 1);
   const std::vector<std::string> all = TensorTexts(model);
   const std::vector<std::string> feed_forward(all.begin() + 7, all.end() - 2);
   EXPECT_THAT(feed_forward,

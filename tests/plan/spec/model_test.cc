@@ -28,7 +28,7 @@ void ExpectBroken(ModelShape model, Change change, const char* message) {
 }
 
 TEST(CheckModel, NamesTheRuleThatAGpt2Breaks) {
-  const ModelShape gpt2 = Gpt2(2, 64, 4, 256, 128);
+  const ModelShape gpt2 = Gpt2Of(2, 64, 4, 256, 128);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ExpectBroken(
       gpt2, [](ModelShape& m) { m.num_heads = m.num_kv_heads = 5; },
@@ -63,7 +63,7 @@ TEST(CheckModel, NamesTheRuleThatAGpt2Breaks) {
 }
 
 TEST(CheckModel, NamesTheRuleThatALlamaBreaks) {
-  const ModelShape llama = Llama(2, 64, 8, 2, 176, 256);
+  const ModelShape llama = LlamaOf(2, 64, 8, 2, 176, 256);
   ExpectBroken(
       llama, [](ModelShape& m) { m.num_kv_heads = 3; },
       "model.num_key_value_heads: 3 does not divide num_attention_heads 8; use 1, 2, 4 or 8");
@@ -86,7 +86,7 @@ TEST(CheckModel, NamesTheRuleThatALlamaBreaks) {
 }
 
 TEST(CheckModel, NamesTheRuleThatStretchedRotaryPositionsBreak) {
-  ModelShape llama = Llama(2, 64, 8, 2, 176, 256);
+  ModelShape llama = LlamaOf(2, 64, 8, 2, 176, 256);
   llama.rope_scaling = {.factor = 8, .original_max_positions = 64};
   EXPECT_TRUE(CheckModel(llama).ok());
   ExpectBroken(
@@ -103,7 +103,7 @@ TEST(CheckModel, NamesTheRuleThatStretchedRotaryPositionsBreak) {
 }
 
 TEST(CheckModel, NamesTheRuleThatExpertsBreak) {
-  const ModelShape model = WithExperts(Llama(2, 64, 8, 2, 176, 300), 8, 2);
+  const ModelShape model = WithExperts(LlamaOf(2, 64, 8, 2, 176, 300), 8, 2);
   ExpectBroken(
       model, [](ModelShape& m) { m.experts_per_token = 9; },
       "model.num_experts_per_tok: 9 is out of range; use 1 to 8");
@@ -117,7 +117,7 @@ TEST(CheckModel, NamesTheRuleThatExpertsBreak) {
       model, [](ModelShape& m) { m.expert_ffn_size = 1 << 22; },
       "model.num_local_experts: 8 experts of 4194304 are too wide; use at most 16777216 in all");
   ExpectBroken(
-      Gpt2(2, 64, 4, 256, 128), [](ModelShape& m) { m.num_experts = 8; },
+      Gpt2Of(2, 64, 4, 256, 128), [](ModelShape& m) { m.num_experts = 8; },
       "model.num_local_experts: 8 with gpt2, whose feed-forward is dense; use 0, or a llama with "
       "experts");
 }
@@ -146,12 +146,12 @@ TEST(CheckModel, NamesTheRuleThatLatentAttentionAndSharedExpertsBreak) {
       "model.num_key_value_heads: 4 with kv_lora_rank, where each head has a key of its own; use "
       "8");
   ExpectBroken(
-      Llama(2, 64, 8, 2, 176, 300), [](ModelShape& m) { m.num_dense_blocks = 1; },
+      LlamaOf(2, 64, 8, 2, 176, 300), [](ModelShape& m) { m.num_dense_blocks = 1; },
       "model.first_k_dense_replace: 1 with a model without experts; use 0, or num_local_experts");
 }
 
 TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {
-  ModelShape model = Gpt2(2, 64, 4, 256, 128);
+  ModelShape model = Gpt2Of(2, 64, 4, 256, 128);
   model.num_blocks = 0;
   model.ffn_size = 0;
   model.norm_eps = -1;
