@@ -334,7 +334,7 @@ TEST(Export, KeepsWhatTheModelWasWhenTheRunBegan) {
   EXPECT_EQ(single["model_type"], "mistral");
   EXPECT_EQ(RunWeft(folder, "generate single" + call).out,
             RunWeft(folder, "generate saved" + call).out);
-  // Of a model that was changed since, weft states the numbers and the source the rest.
+  // weft states the numbers of a model that was changed since, and the source the rest.
   nlohmann::json other = source;
   other["rope_theta"] = 5000.0;
   std::filesystem::create_directory(folder.path() + "/other");
