@@ -147,8 +147,9 @@ class Printer {
 absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& found,
                       std::atomic<bool>& stop) {
   const ModelShape& model = found.model;
-  ASSIGN_OR_RETURN(const CheckpointData own,
-                   DataOf(found, DataChoice{arguments.options.format(), {}}));
+  ASSIGN_OR_RETURN(
+      const CheckpointData own,
+      DataOf(found, DataChoice{.format = arguments.options.format(), .dtype = {}, .seq_len = {}}));
   ASSIGN_OR_RETURN(const TokenText text, OpenText(arguments, found, own.format));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, GivenIds(arguments, text, own.format, stop));
   RETURN_IF_ERROR(CheckPrompt(ids, model));
