@@ -67,6 +67,17 @@ TinyRun::~TinyRun() {
 std::unique_ptr<Child> TinyRun::Weft(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {BinaryPath("/bin/weft")};
   command.insert(command.end(), arguments.begin(), arguments.end());
+  return Start(command);
+}
+
+std::unique_ptr<Child> TinyRun::RunUnder(std::vector<std::string> command,
+                                         const std::vector<std::string>& more) {
+  command.insert(command.end(), {BinaryPath("/bin/weft"), "run", job_path_});
+  command.insert(command.end(), more.begin(), more.end());
+  return Start(command);
+}
+
+std::unique_ptr<Child> TinyRun::Start(const std::vector<std::string>& command) {
   const std::string output = folder_ + "/start-" + std::to_string(++started_);
   return std::make_unique<Child>(
       command, std::map<std::string, std::string>{{kCookie, folder_}, {"TMPDIR", folder_ + "/tmp"}},

@@ -28,6 +28,9 @@ class TinyRun {
   std::unique_ptr<Child> Weft(const std::vector<std::string>& arguments);
   // `weft run <job> <more...>`.
   std::unique_ptr<Child> Run(const std::vector<std::string>& more = {});
+  // The same as the last words of another command: {"env", "NAME=value"}.
+  std::unique_ptr<Child> RunUnder(std::vector<std::string> command,
+                                  const std::vector<std::string>& more = {});
   // Runs it to its end within `timeout_s`; the test fails if it takes longer.
   struct Outcome {
     int exit_code = -1;
@@ -56,6 +59,7 @@ class TinyRun {
   const std::string& run_folder() const { return run_folder_; }
 
  private:
+  std::unique_ptr<Child> Start(const std::vector<std::string>& command);
   std::set<std::string> LeftFiles() const;
   std::set<std::string> SharedFiles() const;
 
