@@ -44,6 +44,7 @@ constexpr char kNoAllocators[] = "^alps,gridengine,loadleveler,lsf,slurm,tm";
 // for runs across hosts.
 void AddOneHost(const AddSetting& mca) {
   mca("plm", "isolated");
+  mca("ras", kNoAllocators);
   mca("oob_tcp_if_include", "127.0.0.0/8");
   mca("pml", "ob1");         // whatever else is installed (ucx, libfabric)
   mca("btl", "self,vader");  // shared memory
@@ -120,7 +121,6 @@ std::vector<std::string> MpirunArgv(const GroupOptions& options,
   } else {
     AddOneHost(mca);
   }
-  mca("ras", kNoAllocators);
   mca("mpi_yield_when_idle", "1");  // ranks share cores
   mca("orte_tmpdir_base", options.temporary_folder);
   mca("btl_vader_backing_directory", options.temporary_folder);
