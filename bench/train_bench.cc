@@ -68,7 +68,7 @@ void WriteRandomTokens(const std::string& path, const Options& options) {
   std::minstd_rand generator(1);
   std::ofstream file(path, std::ios::binary);
   for (int64_t i = 0; i < 8 * options.batch * options.seq_len + 1; ++i) {
-    const auto id = static_cast<uint16_t>(generator() % static_cast<uint32_t>(options.vocab_size));
+    const auto id = static_cast<uint32_t>(generator() % static_cast<uint32_t>(options.vocab_size));
     file.write(reinterpret_cast<const char*>(&id), sizeof(id));
   }
 }
@@ -88,6 +88,7 @@ Assignment AssignmentOf(const Options& options, const std::string& folder) {
                .ffn_size = 4 * options.width,
                .max_positions = options.seq_len};
   job.data.format = TokenFormat::kNanogpt;
+  job.data.dtype = TokenDtype::kUint32;
   job.data.train = {{folder + "/tokens.bin"}};
   job.training.seq_len = options.seq_len;
   job.training.global_batch_size = options.batch;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/durable_file.h"
 #include "checkpoint/safetensors.h"
+#include "data/whole_file.h"
 #include "nlohmann/json.hpp"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
@@ -183,7 +184,7 @@ std::string HuggingFaceConfig(const ModelShape& model) {
 }
 
 absl::Status ExportHuggingFace(const CheckpointReader& reader, const ModelShape& model,
-                               const std::string& folder) {
+                               const std::string& folder, const HuggingFaceForm& form) {
   RETURN_IF_ERROR(CheckModel(model));
   if (model.num_experts > 0) {
     return absl::InvalidArgumentError("a model with experts cannot be exported yet");
@@ -204,12 +205,18 @@ absl::Status ExportHuggingFace(const CheckpointReader& reader, const ModelShape&
     ASSIGN_OR_RETURN(Stacked stacked, Stack(tensor, specs, reader));
     if (tensor.transposed) stacked = TurnedOver(stacked);
     values.push_back(std::move(stacked.values));
-    tensors.push_back({tensor.name, std::move(stacked.dims), values.back()});
+    tensors.push_back({tensor.name, std::move(stacked.dims), values.back(), form.dtype});
   }
   RETURN_IF_ERROR(MakeFolders(folder));
   RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", tensors, {}).status());
+  for (const std::string& path : form.besides) {
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostIndexBytes));
+    const std::string name = std::filesystem::path(path).filename().string();
+    RETURN_IF_ERROR(WriteText(absl::StrCat(folder, "/", name), text));
+  }
   // Last: a directory without it is none.
-  RETURN_IF_ERROR(WriteText(folder + "/config.json", HuggingFaceConfig(model)));
+  RETURN_IF_ERROR(WriteText(folder + "/config.json",
+                            form.config.empty() ? HuggingFaceConfig(model) : form.config));
   return SyncFolder(folder);
 }
 

@@ -24,10 +24,16 @@ std::vector<HuggingFaceTensor> HuggingFaceTensors(const ModelShape& model);
 // The text of config.json.
 std::string HuggingFaceConfig(const ModelShape& model);
 
-// Writes the weights, in fp32, and then config.json into `folder`, which is made if need be; holds
-// all weights in memory meanwhile. InvalidArgument if the folder holds something or the model has
-// experts; else the reader's and the files' errors.
+struct HuggingFaceForm {
+  std::string config;                // the text of config.json; empty: HuggingFaceConfig
+  std::string dtype = "F32";         // of the weights: F32, BF16 or F16
+  std::vector<std::string> besides;  // paths of files that are copied along
+};
+
+// Writes the weights, the files besides and then config.json into `folder`, which is made if need
+// be; holds all weights in memory meanwhile. InvalidArgument if the folder holds something or the
+// model has experts; else the reader's and the files' errors.
 absl::Status ExportHuggingFace(const CheckpointReader& reader, const ModelShape& model,
-                               const std::string& folder);
+                               const std::string& folder, const HuggingFaceForm& form = {});
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -59,6 +60,27 @@ float FromHalf(uint16_t bits) {
   }
   const uint32_t widened = exponent == 31 ? 255 : exponent + 112;  // biases of 15 and 127
   return std::bit_cast<float>(sign | widened << 23 | mantissa << 13);
+}
+
+// The nearest binary16, ties to even; infinity above its range.
+uint16_t ToHalf(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const float magnitude = std::abs(value);
+  if (std::isnan(value)) return sign | 0x7e00;
+  if (magnitude >= 65520.0F) return sign | 0x7c00;
+  if (magnitude < 0x1p-14F) {  // 0 and subnormals: multiples of 2^-24
+    return sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24F));
+  }
+  const uint32_t rounded = (bits & 0x7fffffff) + 0xfff + (bits >> 13 & 1);
+  return sign | static_cast<uint16_t>((rounded >> 13) - (112 << 10));
+}
+
+// The nearest bfloat16, ties to even.
+uint16_t ToBrain(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // A JSON number that is a whole, non-negative i64; -1: it is not.
@@ -140,6 +162,30 @@ absl::Status CheckTiling(const std::vector<StoredTensor>& tensors, int64_t data_
   return Broken(absl::StrCat(data_bytes, " bytes of data"), absl::StrCat(end, " bytes"));
 }
 
+int64_t BytesOf(const TensorToWrite& tensor) {
+  return std::ssize(tensor.values) * DtypeBits(tensor.dtype) / 8;
+}
+
+// Appends a tensor's values in its own dtype.
+absl::Status AppendValues(const TensorToWrite& tensor, DurableFile& file) {
+  if (tensor.dtype == "F32") {
+    return file.Append({reinterpret_cast<const char*>(tensor.values.data()),
+                        tensor.values.size() * sizeof(float)});
+  }
+  constexpr size_t kAtOnce = size_t{1} << 20;
+  const bool is_half = tensor.dtype == "F16";
+  std::vector<uint16_t> rounded;
+  for (size_t first = 0; first < tensor.values.size(); first += kAtOnce) {
+    rounded.clear();
+    for (const float value : tensor.values.subspan(first, kAtOnce)) {
+      rounded.push_back(is_half ? ToHalf(value) : ToBrain(value));
+    }
+    RETURN_IF_ERROR(file.Append(
+        {reinterpret_cast<const char*>(rounded.data()), rounded.size() * sizeof(uint16_t)}));
+  }
+  return absl::OkStatus();
+}
+
 std::string HeaderText(const std::vector<const TensorToWrite*>& tensors,
                        const std::map<std::string, std::string>& metadata) {
   const auto quoted = [](const std::string& text) {
@@ -153,10 +199,10 @@ std::string HeaderText(const std::vector<const TensorToWrite*>& tensors,
   std::string text = absl::StrCat("{\"__metadata__\":{", absl::StrJoin(pairs, ","), "}");
   int64_t begin = 0;
   for (const TensorToWrite* tensor : tensors) {
-    const int64_t end = begin + std::ssize(tensor->values) * 4;
-    absl::StrAppend(&text, ",", quoted(tensor->name), ":{\"dtype\":\"F32\",\"shape\":[",
-                    absl::StrJoin(tensor->dims, ","), "],\"data_offsets\":[", begin, ",", end,
-                    "]}");
+    const int64_t end = begin + BytesOf(*tensor);
+    absl::StrAppend(&text, ",", quoted(tensor->name), ":{\"dtype\":", quoted(tensor->dtype),
+                    ",\"shape\":[", absl::StrJoin(tensor->dims, ","), "],\"data_offsets\":[", begin,
+                    ",", end, "]}");
     begin = end;
   }
   text += "}";
@@ -177,6 +223,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
       header.tensors.push_back(std::move(tensor));
       continue;
     }
+    if (value.is_null()) continue;
     if (!value.is_object()) return Broken("__metadata__ that is not an object", "strings by name");
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) {
@@ -199,7 +246,8 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
                                              const std::string& folder) {
   std::vector<const TensorToWrite*> ordered;
   for (const TensorToWrite& tensor : tensors) {
-    CHECK(TensorBytes(tensor.dims, 32) == std::ssize(tensor.values) * 4);
+    CHECK(tensor.dtype == "F32" || tensor.dtype == "BF16" || tensor.dtype == "F16");
+    CHECK(TensorBytes(tensor.dims, DtypeBits(tensor.dtype)) == BytesOf(tensor));
     ordered.push_back(&tensor);
   }
   std::sort(ordered.begin(), ordered.end(),
@@ -207,7 +255,7 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
   int64_t data_bytes = 0;
   for (size_t i = 0; i < ordered.size(); ++i) {
     CHECK(i == 0 || ordered[i - 1]->name != ordered[i]->name);
-    data_bytes += std::ssize(ordered[i]->values) * 4;
+    data_bytes += BytesOf(*ordered[i]);
   }
   const std::string header = HeaderText(ordered, metadata);
   const uint64_t length = header.size();
@@ -217,8 +265,7 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
   RETURN_IF_ERROR(file->Append({reinterpret_cast<const char*>(&length), sizeof length}));
   RETURN_IF_ERROR(file->Append(header));
   for (const TensorToWrite* tensor : ordered) {
-    RETURN_IF_ERROR(file->Append({reinterpret_cast<const char*>(tensor->values.data()),
-                                  tensor->values.size() * sizeof(float)}));
+    RETURN_IF_ERROR(AppendValues(*tensor, *file));
   }
   RETURN_IF_ERROR(file->Close());
   return WrittenFile{file->bytes(), file->hash()};

@@ -1,6 +1,6 @@
 // The safetensors format (huggingface/safetensors): 8-byte little-endian header length, JSON
-// header, tensors back to back. F32 only when writing. Readers take untrusted bytes and refuse what
-// the format does not allow.
+// header, tensors back to back. F32, BF16 and F16 when writing. Readers take untrusted bytes and
+// refuse what the format does not allow.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -38,6 +38,7 @@ struct TensorToWrite {
   std::string name;
   std::vector<int64_t> dims;
   absl::Span<const float> values;  // row-major, product(dims) of them
+  std::string dtype = "F32";  // or BF16, F16: each value is rounded to the nearest, ties to even
 };
 
 struct WrittenFile {

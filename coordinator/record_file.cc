@@ -325,8 +325,8 @@ absl::Status RecordFile::Error(const char* what) const {
   switch (database_ == nullptr ? SQLITE_NOMEM : sqlite3_errcode(database_) & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      return absl::FailedPreconditionError(
-          absl::StrCat("journal ", path_, ": is held by another weftd; stop that one first"));
+      return absl::UnavailableError(absl::StrCat(
+          "journal ", path_, ": is held by another weftd; stop that one first, or try again"));
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return Damaged(sqlite3_errmsg(database_));

@@ -56,7 +56,7 @@ absl::StatusOr<BpeTokenizer> BpeTokenizer::Open(const std::string& path) {
   tokenizer.word_rule_ = files.words;
   tokenizer.before_ = std::move(files.before);
   tokenizer.after_ = std::move(files.after);
-  tokenizer.end_of_text_ = files.end_of_text;
+  tokenizer.ends_of_text_ = std::move(files.ends_of_text);
   return tokenizer;
 }
 

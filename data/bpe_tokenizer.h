@@ -9,7 +9,7 @@
 // code, the 68 others as U+0100 and up, in order.
 #pragma once
 #include <cstdint>
-#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,8 +34,8 @@ class BpeTokenizer {
   std::string Decode(int32_t id) const;
 
   int64_t vocab_size() const { return static_cast<int64_t>(bytes_.size()); }  // largest id + 1
-  // The token that ends a text; nullopt: the files name none.
-  std::optional<int32_t> end_of_text() const { return end_of_text_; }
+  // The tokens that end a text, as the tokenizer's files state them.
+  const std::set<int32_t>& ends_of_text() const { return ends_of_text_; }
 
  private:
   struct Merge {
@@ -56,7 +56,7 @@ class BpeTokenizer {
   AddedTokens added_;
   WordRule word_rule_ = WordRule::kGpt2;
   std::vector<int32_t> before_, after_;  // of every text
-  std::optional<int32_t> end_of_text_;
+  std::set<int32_t> ends_of_text_;
 };
 
 }  // namespace weft

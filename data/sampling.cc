@@ -57,13 +57,13 @@ int64_t Permute(int64_t size, uint64_t key, int64_t index) {
   return static_cast<int64_t>(x);
 }
 
-absl::Status Dataset::AddFile(const std::string& path, TokenFormat format) {
-  ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file, TokenFile::Open(path, format));
+absl::Status Dataset::AddFile(const std::string& path, const TokenEncoding& encoding) {
+  ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file, TokenFile::Open(path, encoding));
   const int64_t windows = (file->tokens() - 1) / seq_len_;
-  if (windows < 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": holds ", file->tokens(), " tokens, expected at least seq_len + 1 = ", seq_len_ + 1,
-        "; use a longer file or a smaller training.seq_len"));
+  if (windows < 1 && too_short_.empty()) {
+    too_short_ = absl::StrCat(path, ": holds ", file->tokens(),
+                              " tokens, expected at least seq_len + 1 = ", seq_len_ + 1,
+                              "; use a longer file or a smaller training.seq_len");
   }
   first_window_.push_back(windows_);
   windows_ += windows;
@@ -81,12 +81,14 @@ absl::StatusOr<Dataset> Dataset::Open(const JobSpec& job, bool train) {
   dataset.seed_ = job.training.seed;
   dataset.shuffle_ = train;
   for (const DataSource& source : sources) {
-    RETURN_IF_ERROR(dataset.AddFile(source.path, job.data.format));
+    RETURN_IF_ERROR(dataset.AddFile(source.path, EncodingOf(job)));
   }
   if (dataset.files_.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("data.", own_files ? "valid" : "train", ": no file is named"));
   }
+  // A file that is too short among others has no window, and so no part in the order.
+  if (dataset.windows_ == 0) return absl::FailedPreconditionError(dataset.too_short_);
   if (own_files) return dataset;
 
   const int64_t held_out = HeldOut(job.data, dataset.windows_);
@@ -123,7 +125,7 @@ absl::Status Dataset::Sample(int64_t sample, absl::Span<int32_t> tokens,
     if (id >= vocab_size_) {
       return absl::InvalidArgumentError(absl::StrCat(
           file.path(), ": token ", first + i, ": found id ", id, ", expected below vocab_size ",
-          vocab_size_, "; check data.format and model.vocab_size"));
+          vocab_size_, "; check data.format, data.dtype and model.vocab_size"));
     }
   }
   return absl::OkStatus();

@@ -7,9 +7,9 @@
 //
 // Windows. T = seq_len. A file of n tokens has w = (n - 1) / T windows; its window k is the tokens
 // [k*T, k*T + T]: inputs are the first T of them, targets the last T, so each token is a target
-// at most once. Windows of a run are numbered through its files in the order of the job. With
-// data.split = s and no data.valid, of W windows the last H = max(1, floor(s * W)) are held out,
-// the first W - H train.
+// at most once; a file of fewer tokens has none. Windows of a run are numbered through its files in
+// the order of the job. With data.split = s and no data.valid, of W windows the last
+// H = max(1, floor(s * W)) are held out, the first W - H train.
 //
 // Order. With N windows, sample i is window i % N of epoch e = i / N. Held-out samples are taken as
 // they lie. A training epoch is shuffled: its window is Permute(N, key(e), i % N), where
@@ -48,7 +48,7 @@ int64_t Permute(int64_t size, uint64_t key, int64_t index);
 // Immutable after Open; Sample may be called from any thread.
 class Dataset {
  public:
-  // `train` or held-out samples of the job. FailedPrecondition if a file is shorter than one
+  // `train` or held-out samples of the job. FailedPrecondition if no file is as long as one
   // window, or if nothing is left to train on or to hold out. Errors of the files are TokenFile's.
   static absl::StatusOr<Dataset> Open(const JobSpec& job, bool train);
 
@@ -63,9 +63,10 @@ class Dataset {
 
  private:
   Dataset() = default;
-  absl::Status AddFile(const std::string& path, TokenFormat format);
+  absl::Status AddFile(const std::string& path, const TokenEncoding& encoding);
 
   std::vector<std::unique_ptr<TokenFile>> files_;
+  std::string too_short_;              // of the first file without a window; empty: there is none
   std::vector<int64_t> first_window_;  // of each file, running sum
   int64_t windows_ = 0;
   int64_t skipped_windows_ = 0;  // held-out part: windows before it

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/token_judge.h"
 #include "plan/errors.h"
 #include "xxhash.h"
 
@@ -21,8 +22,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
 
-constexpr int32_t kLlmcGpt2Magic = 20240520;
-constexpr int32_t kLlmcLlamaMagic = 20240801;
 constexpr int64_t kLlmcHeaderBytes = 1024;
 constexpr int64_t kHashedWhole = int64_t{16} << 20;
 constexpr int64_t kHashedBlocks = 64;
@@ -34,10 +33,6 @@ T Load(const uint8_t* from) {
   T value;
   std::memcpy(&value, from, sizeof value);
   return value;
-}
-
-int32_t LlmcMagic(const uint8_t* bytes, int64_t size) {
-  return size < 4 ? 0 : Load<int32_t>(bytes);
 }
 
 // Opens a regular file for reading. The caller closes it.
@@ -62,14 +57,18 @@ absl::StatusOr<int> OpenRegular(const std::string& path, int64_t* size) {
 
 }  // namespace
 
+TokenEncoding EncodingOf(const JobSpec& job) {
+  return {job.data.format, job.data.dtype, job.model.vocab_size};
+}
+
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path,
-                                                           TokenFormat format) {
+                                                           const TokenEncoding& encoding) {
   int64_t size = 0;
   ASSIGN_OR_RETURN(const int fd, OpenRegular(path, &size));
   if (size == 0) {
     close(fd);
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": the file is empty, expected tokens (format ", WordOf(format), ")"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": the file is empty, expected tokens (format ", WordOf(encoding.format), ")"));
   }
   void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_PRIVATE, fd, 0);
   const int error = errno;
@@ -81,7 +80,12 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
   file->path_ = path;
   file->mapped_ = static_cast<const uint8_t*>(mapped);
   file->mapped_bytes_ = size;
-  RETURN_IF_ERROR(file->ReadHeader(format));
+  RETURN_IF_ERROR(file->ReadHeader(encoding));
+  if (encoding.format == TokenFormat::kBytes) return file;
+  const absl::Span<const uint8_t> ids(file->mapped_ + file->header_bytes_,
+                                      static_cast<size_t>(size - file->header_bytes_));
+  const std::string why = WhyNotIds(ids, file->item_bytes_, encoding.vocab_size);
+  if (!why.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
   return file;
 }
 
@@ -90,22 +94,36 @@ TokenFile::~TokenFile() {
   munmap(const_cast<uint8_t*>(mapped_), static_cast<size_t>(mapped_bytes_));
 }
 
-absl::Status TokenFile::ReadHeader(TokenFormat format) {
-  if (format == TokenFormat::kLlmc) return ReadLlmcHeader();
-  const int32_t magic = LlmcMagic(mapped_, mapped_bytes_);
-  if (format == TokenFormat::kNanogpt) {
-    // As u16 tokens these magics would be ids above 55,000, which no GPT-2 tokenizer yields.
-    if (magic == kLlmcGpt2Magic || magic == kLlmcLlamaMagic) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": 0: found llm.c's magic ", magic,
-                       ", but a nanogpt file has no header; set data.format to llmc"));
-    }
-    if (mapped_bytes_ % 2 != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": found ", mapped_bytes_,
-                       " bytes, expected an even number (nanogpt tokens take 2 bytes each)"));
-    }
-    item_bytes_ = 2;
+absl::Status TokenFile::ReadHeader(const TokenEncoding& encoding) {
+  if (encoding.format == TokenFormat::kNanogpt) return ReadNoHeader(encoding);
+  if (encoding.format == TokenFormat::kBytes) {
+    tokens_ = mapped_bytes_;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(ReadLlmcHeader());
+  const TokenDtype found = item_bytes_ == 2 ? TokenDtype::kUint16 : TokenDtype::kUint32;
+  if (!encoding.dtype || *encoding.dtype == found) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path_, ": its header says ", WordOf(found),
+                                                 ", data.dtype says ", WordOf(*encoding.dtype),
+                                                 "; leave data.dtype out"));
+}
+
+absl::Status TokenFile::ReadNoHeader(const TokenEncoding& encoding) {
+  const std::string other = OtherKindOfFile({mapped_, static_cast<size_t>(mapped_bytes_)});
+  if (!other.empty()) return absl::InvalidArgumentError(absl::StrCat(path_, ": ", other));
+  if (!encoding.dtype && encoding.vocab_size > kMost16BitIds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": has no header, and 16 bits cannot hold the ids of a vocabulary of ",
+                     encoding.vocab_size, "; say how wide its ids are: data.dtype uint32, or ",
+                     "uint16 if all are below ", kMost16BitIds, " (weft eval: --dtype)"));
+  }
+  const TokenDtype dtype = encoding.dtype.value_or(TokenDtype::kUint16);
+  item_bytes_ = dtype == TokenDtype::kUint32 ? 4 : 2;
+  if (mapped_bytes_ % item_bytes_ != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": found ", mapped_bytes_, " bytes, expected ",
+                     item_bytes_ == 2 ? "an even number" : "a multiple of 4",
+                     " (nanogpt tokens of ", WordOf(dtype), " take ", item_bytes_, " bytes each)"));
   }
   tokens_ = mapped_bytes_ / item_bytes_;
   return absl::OkStatus();

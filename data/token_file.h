@@ -3,12 +3,13 @@
 // integers are little-endian.
 //
 //   bytes    token i is byte i, an id in [0, 256)
-//   nanogpt  no header, u16[n]
+//   nanogpt  no header, u16[n] or u32[n], as data.dtype says
 //   llmc     i32[256] header {magic, version, n, 0...}, then u16[n] (magic 20240520, version 1) or
 //            u32[n] (magic 20240801, version 7); the size is 1024 + n * item size, nothing more
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -18,11 +19,22 @@
 
 namespace weft {
 
+// A TokenEncoding says how ids lie in a file.
+struct TokenEncoding {
+  TokenFormat format = TokenFormat::kBytes;
+  // nullopt: as the header says; uint16 without one.
+  std::optional<TokenDtype> dtype = {};
+  int64_t vocab_size = 0;  // ids are below it; 0: not known
+};
+TokenEncoding EncodingOf(const JobSpec& job);
+
 class TokenFile {
  public:
-  // NotFound / PermissionDenied / InvalidArgument: "path: what was found, what was expected".
+  // NotFound / PermissionDenied / InvalidArgument: "path: what was found, what was expected". Ids
+  // of the wrong width would train on nonsense: what the content looks like is judged, too
+  // (data/token_judge.h).
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const std::string& path,
-                                                         TokenFormat format);
+                                                         const TokenEncoding& encoding);
   ~TokenFile();
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;
@@ -40,7 +52,8 @@ class TokenFile {
 
  private:
   TokenFile() = default;
-  absl::Status ReadHeader(TokenFormat format);
+  absl::Status ReadHeader(const TokenEncoding& encoding);
+  absl::Status ReadNoHeader(const TokenEncoding& encoding);
   absl::Status ReadLlmcHeader();
 
   std::string path_;

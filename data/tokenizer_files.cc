@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "data/whole_file.h"
 #include "plan/errors.h"
 #include "text/json.h"
@@ -282,7 +284,8 @@ absl::StatusOr<TokenizerFiles> ReadOlderFiles(const std::string& folder) {
   ASSIGN_OR_RETURN(const Json json, ReadJson(vocab));
   RETURN_IF_ERROR(ReadVocabulary(json, vocab, &files));
   ASSIGN_OR_RETURN(const std::string merges, ReadFile(folder + "/merges.txt"));
-  for (const absl::string_view line : absl::StrSplit(merges, '\n', absl::SkipWhitespace())) {
+  for (absl::string_view line : absl::StrSplit(merges, '\n', absl::SkipWhitespace())) {
+    absl::ConsumeSuffix(&line, "\r");
     const bool is_title = files.merges.empty() && absl::StartsWith(line, "#version");
     if (!is_title) files.merges.emplace_back(line);
   }
@@ -298,9 +301,8 @@ absl::StatusOr<TokenizerFiles> ReadOlderFiles(const std::string& folder) {
   return files;
 }
 
-// The text of eos_token, which is written as itself or as an added token; "": none is stated.
-absl::StatusOr<std::string> StatedEnd(const std::string& folder) {
-  const std::string path = folder + "/tokenizer_config.json";
+// The text of eos_token in a file, written as itself or as an added token; "": none is stated.
+absl::StatusOr<std::string> StatedEnd(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return "";
   ASSIGN_OR_RETURN(const Json json, ReadJson(path));
@@ -319,11 +321,16 @@ absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& path) {
   const bool is_older = is_folder && !std::filesystem::exists(whole, error);
   ASSIGN_OR_RETURN(TokenizerFiles files,
                    is_older ? ReadOlderFiles(path) : ReadTokenizerJson(whole));
-  std::string end;
-  if (is_folder) {
-    ASSIGN_OR_RETURN(end, StatedEnd(path));
+  std::set<std::string> ends;
+  for (const char* const file : {"/tokenizer_config.json", "/special_tokens_map.json"}) {
+    if (!is_folder) break;
+    ASSIGN_OR_RETURN(const std::string end, StatedEnd(path + file));
+    if (!end.empty()) ends.insert(end);
   }
-  files.end_of_text = IdOfText(files, end.empty() ? kEndOfText : end);
+  if (ends.empty()) ends.insert(kEndOfText);
+  for (const std::string& end : ends) {
+    if (const auto id = IdOfText(files, end)) files.ends_of_text.insert(*id);
+  }
   return files;
 }
 

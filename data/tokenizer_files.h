@@ -4,7 +4,7 @@
 // over.
 #pragma once
 #include <cstdint>
-#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,12 +23,13 @@ struct TokenizerFiles {
   bool whole_words_first = false;  // ignore_merges: a word of the vocabulary is its token
   // The post-processor puts these around a text, <|begin_of_text|> and the like.
   std::vector<int32_t> before, after;
-  // eos_token of tokenizer_config.json, else "<|endoftext|>"; nullopt: neither is there.
-  std::optional<int32_t> end_of_text;
+  // eos_token of tokenizer_config.json and of special_tokens_map.json; where neither states one,
+  // "<|endoftext|>" if there is such a token.
+  std::set<int32_t> ends_of_text;
 };
 
 // `path`: a folder that holds tokenizer.json, or vocab.json and merges.txt; or a tokenizer.json,
-// beside which tokenizer_config.json is not read. InvalidArgument: "file: what was found, what was
+// beside which nothing is read. InvalidArgument: "file: what was found, what was
 // expected".
 absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& path);
 

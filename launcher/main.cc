@@ -1,14 +1,19 @@
 // weft: the command line. A table of contents; each verb is a file of launcher/commands.
 #include <iostream>
 #include <new>
+#include <string>
 
 #include "launcher/commands/commands.h"
 #include "launcher/commands/standard_streams.h"
 #include "launcher/machine/carried_mpi.h"
+#include "process/last_words.h"
+#include "process/signals.h"
 #include "process/version.h"
 
 int main(int argc, char** argv) {
   weft::HoldStandardStreams();
+  weft::HoldFileSizeSignal();
+  weft::HoldLastWords();
   weft::PreferCarriedMpi();
   CLI::App app{"weft trains transformer language models from one YAML file", "weft"};
   int exit_code = weft::kExitOk;
@@ -42,8 +47,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return weft::FailUsage(app, argc > 1 ? argv[1] : "", error.what());
   } catch (const std::bad_alloc&) {
-    std::cerr << "weft: out of memory; free some, or raise ulimit -v\n";
-    return weft::kExitFailed;
+    const std::string limits = weft::LimitsOnProcesses();
+    std::cerr << "weft: out of memory; free some"
+              << (limits.empty() ? "" : ", or raise what limits it: ") << limits << "\n";
+    return weft::kExitNothingFits;
   }
   return weft::FlushAnswer(exit_code);
 }

@@ -211,10 +211,14 @@ std::string PagePath(const std::string& folder, int rank) {
 absl::Status MakePageFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("progress page ", path));
-  const bool made = ftruncate(fd, sizeof(ProgressPage)) == 0;
+  // Room is taken now: what is only promised ends whoever writes to it later, by SIGBUS.
+  bool made = fallocate(fd, 0, 0, sizeof(ProgressPage)) == 0;
+  if (!made && errno == EOPNOTSUPP) made = ftruncate(fd, sizeof(ProgressPage)) == 0;
   const absl::Status why = absl::ErrnoToStatus(errno, absl::StrCat("progress page ", path));
   close(fd);
-  return made ? absl::OkStatus() : why;
+  if (made) return absl::OkStatus();
+  unlink(path.c_str());
+  return why;
 }
 
 absl::StatusOr<PageReader> PageReader::Open(const std::string& path) {

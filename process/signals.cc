@@ -52,10 +52,17 @@ SignalWatcher::~SignalWatcher() {
   close(stop_fd_);
 }
 
+void HoldFileSizeSignal() {
+  struct sigaction ignored = {};
+  ignored.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &ignored, nullptr);
+}
+
 void PrepareChild() {
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &standard, nullptr);
+  HoldFileSizeSignal();
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -27,8 +27,17 @@ class SignalWatcher {
   std::thread thread_;
 };
 
-// Unblocks all signals between fork and exec and gives them their default actions back, so that a
-// child does not inherit what SignalWatcher blocked. Async-signal-safe.
+// Why a process is ended by SIGBUS, as far as its host can have done that.
+inline constexpr char kNoRoomForMapping[] =
+    "a file that it had mapped has no room: /dev/shm, /tmp or the file system of its files is full";
+
+// A write beyond the limit on file sizes (ulimit -f) fails with EFBIG, like one to a full disk, and
+// ends no process. Programs that are started inherit it. Async-signal-safe.
+void HoldFileSizeSignal();
+
+// Unblocks all signals between fork and exec and gives them their default actions back (but
+// HoldFileSizeSignal's), so that a child does not inherit what SignalWatcher blocked.
+// Async-signal-safe.
 void PrepareChild();
 
 // The kernel sends `signal` to this process when `parent` dies (PR_SET_PDEATHSIG). Aborted if it is

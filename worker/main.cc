@@ -5,6 +5,7 @@
 #include <iostream>
 #include <string>
 
+#include "process/last_words.h"
 #include "process/version.h"
 #include "worker/backend/library_environment.h"
 #include "worker/probe/probe.h"
@@ -12,6 +13,7 @@
 #include "worker/process/session.h"
 
 int main(int argc, char** argv) {
+  weft::HoldLastWords();
   weft::AskForLaunchOrder();  // before there are threads
   CLI::App app{"weft-worker: computes one rank of a job"};
   weft::SessionOptions options;

@@ -2,16 +2,18 @@
 // --socket=<path> --journal=<path> [--run-id=<id>] [--lease-ms=<ms>] [--listen=<host>:<port>
 // --tls=<bundle>] serves one, that of `weft run`; or weftd authority | issue | revoke.
 // Runs until SIGTERM or SIGINT; logs to stderr. Exits with 0 after closing, 2 for a usage that is
-// none, 1 if it cannot serve.
+// none, 75 if it may serve later (another one holds its journal), 1 if it cannot.
 #include <CLI/CLI.hpp>
 
 #include "coordinator/lease_book.h"
 #include "coordinator/service/authority_verbs.h"
 #include "coordinator/service/serve.h"
+#include "process/last_words.h"
 #include "process/log.h"
 #include "process/version.h"
 
 int main(int argc, char** argv) {
+  weft::HoldLastWords();
   weft::ServeOptions options;
   absl::Status status;
   CLI::App app("weftd: the coordinator of weft", "weftd");
@@ -60,5 +62,6 @@ int main(int argc, char** argv) {
   }
   if (status.ok()) return 0;
   weft::LogError(status.message());
-  return absl::IsInvalidArgument(status) ? 2 : 1;
+  constexpr int kTryAgain = 75;
+  return absl::IsInvalidArgument(status) ? 2 : absl::IsUnavailable(status) ? kTryAgain : 1;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "process/signals.h"
 
 namespace weft {
 namespace {
@@ -50,6 +51,7 @@ constexpr int kNoCoordinatorExit = 75;
 // The words that the numbers do not say.
 std::string HintOf(int signal, int exit_code) {
   if (signal == SIGKILL) return "if nobody sent it, memory ran out";
+  if (signal == SIGBUS) return kNoRoomForMapping;
   if (signal == 0 && exit_code == kNoCoordinatorExit) return "it lost its coordinator";
   return "";
 }

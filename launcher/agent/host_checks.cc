@@ -12,12 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "data/token_file.h"
 #include "launcher/agent/host_report.h"
 #include "launcher/agent/nvml.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/machine.h"
+#include "launcher/machine/open_mpi.h"
 #include "plan/search/describe.h"
 #include "plan/spec/cluster.h"
 #include "plan/spec/subnet.h"
@@ -179,7 +181,7 @@ std::vector<std::string> DataFound(const JobSpec& job) {
   for (const auto* sources : {&job.data.train, &job.data.valid}) {
     for (const DataSource& source : *sources) {
       const absl::StatusOr<std::unique_ptr<TokenFile>> file =
-          TokenFile::Open(source.path, job.data.format);
+          TokenFile::Open(source.path, EncodingOf(job));
       found.push_back(file.ok() ? absl::StrCat(source.path, " ", (*file)->Fingerprint())
                                 : std::string(file.status().message()));
     }
@@ -208,6 +210,14 @@ Result CheckSharedFolder(const SharedFolder& folder, const std::string& token) {
   return Bad(folder.name, absl::StrCat(found, " in ", folder.path),
              absl::StrCat("a checkpoint has ", BytesText(folder.needed_bytes)), "make room",
              Result::NOTE);
+}
+
+Result JudgeMpi(const absl::StatusOr<std::string>& found) {
+  if (found.ok()) return Well("mpi", *found);
+  // "what was found; what to do"
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(found.status().message(), absl::MaxSplits("; ", 1));
+  return Bad("mpi", parts.first, "", parts.second);
 }
 
 namespace {
@@ -244,6 +254,9 @@ std::vector<Result> RunHostChecks(const proto::CheckHost& order, const JobSpec& 
                          order.checkpoint_bytes(), order.run_folder()},
                         order.token())};
   if (!is_alone) results.push_back(JudgeNetwork(job.hosts.network, OwnAddresses()));
+  if (backend == BackendKind::kCpu && !(is_alone && is_coordinators)) {
+    results.push_back(JudgeMpi(FindOpenMpi()));
+  }
   if (backend == BackendKind::kCuda) results.push_back(CheckGpuMemory(order, job, slots, &host));
   if (is_alone && is_coordinators) return results;
   if (backend == BackendKind::kCpu) {

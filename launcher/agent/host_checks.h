@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "plan/spec/job_spec.h"
 #include "proto/agent.pb.h"
@@ -32,6 +33,9 @@ proto::CheckResult JudgeGpuMemory(const proto::Gpu* gpu, int64_t rank_bytes, int
 // several hosts all wait for it. nullopt: there is no such folder, or it cannot be written.
 proto::CheckResult JudgeRankSharedMemory(std::optional<int64_t> free_bytes, int ranks,
                                          bool is_alone);
+
+// `found`: FindOpenMpi's, which the ranks of a job on CPUs are started by.
+proto::CheckResult JudgeMpi(const absl::StatusOr<std::string>& found);
 
 // `addresses`: of this host. Among several hosts it needs one in the network (empty: any).
 proto::CheckResult JudgeNetwork(const std::string& network,

@@ -2,13 +2,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/log_tail.h"
@@ -24,17 +28,22 @@ namespace {
 
 constexpr int64_t kTailBytes = 8192;
 
-// mpirun's first words for people.
+// mpirun's first paragraph for people, in one line. It draws lines of dashes and asterisks between
+// those.
 std::string FirstWords(absl::string_view output) {
-  size_t begin = 0;
-  while (begin < output.size()) {
-    const size_t end = std::min(output.find('\n', begin), output.size());
-    const absl::string_view line = output.substr(begin, end - begin);
-    const size_t word = line.find_first_not_of(" \t-");
-    if (word != absl::string_view::npos) return absl::StrCat(line.substr(word));
-    begin = end + 1;
+  constexpr size_t kMost = 400;
+  std::string words;
+  for (absl::string_view line : absl::StrSplit(output, '\n')) {
+    const auto is_letter = [](unsigned char c) { return absl::ascii_isalpha(c); };
+    const bool is_text = std::any_of(line.begin(), line.end(), is_letter);
+    if (!is_text && !words.empty()) break;
+    if (!is_text) continue;
+    line = absl::StripAsciiWhitespace(line);
+    absl::StrAppend(&words, words.empty() ? "" : " ", line.substr(line.find_first_not_of("-* ")));
+    if (words.size() > kMost) break;
   }
-  return "it said nothing";
+  if (words.size() > kMost) words = absl::StrCat(words.substr(0, kMost), "...");
+  return words.empty() ? "it said nothing" : words;
 }
 
 // A notice that a scheduler gives to all processes of a host at once is for agents and ranks. A
@@ -44,6 +53,19 @@ std::string FirstWords(absl::string_view output) {
 // ranks. (env of coreutils 8.31 or newer.)
 std::vector<std::string> DeafToNotices(std::vector<std::string> argv) {
   argv.insert(argv.begin(), {"env", "--block-signal=TERM,USR1,USR2,CONT"});
+  return argv;
+}
+
+// mpirun takes a list of interfaces to use or one to leave, not both: where it is told which to
+// use, a person's variables do not say which to leave.
+std::vector<std::string> WithoutOtherLists(std::vector<std::string> argv) {
+  std::vector<std::string> without = {"env"};
+  for (const std::string& word : argv) {
+    absl::string_view parameter = word;
+    if (!absl::ConsumeSuffix(&parameter, "_if_include")) continue;
+    without.insert(without.end(), {"-u", absl::StrCat("OMPI_MCA_", parameter, "_if_exclude")});
+  }
+  argv.insert(argv.begin(), without.begin(), without.end());
   return argv;
 }
 
@@ -109,11 +131,12 @@ absl::Status RankGroup::StartMpirun() {
     return absl::NotFoundError(absl::StrCat("cannot execute ", argv[0], ": not found"));
   }
   // INT ends it as TERM does elsewhere.
-  ASSIGN_OR_RETURN(ChildProcess mpirun, ChildProcess::Start({.argv = DeafToNotices(argv),
-                                                             .env = GroupEnvironment(options_),
-                                                             .output = StarterLog(),
-                                                             .death_signal = SIGINT,
-                                                             .user = options_.user}));
+  ASSIGN_OR_RETURN(ChildProcess mpirun,
+                   ChildProcess::Start({.argv = DeafToNotices(WithoutOtherLists(argv)),
+                                        .env = GroupEnvironment(options_),
+                                        .output = StarterLog(),
+                                        .death_signal = SIGINT,
+                                        .user = options_.user}));
   starter_ = mpirun.Release();
   return absl::OkStatus();
 }

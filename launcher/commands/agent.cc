@@ -17,6 +17,7 @@
 #include "launcher/hosts/host_check.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/machine.h"
+#include "launcher/machine/open_mpi.h"
 #include "launcher/slurm/allocation.h"
 #include "launcher/slurm/topology.h"
 #include "launcher/standing/standing_run.h"
@@ -49,6 +50,7 @@ std::string DomainInSlurm() {
 
 // Slurm's step of this agent is no concern of the ranks.
 void DropTaskVariables() {
+  ForgetOuterMpirun();
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;

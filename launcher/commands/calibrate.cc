@@ -22,6 +22,7 @@
 #include "launcher/job_file/yaml_tree.h"
 #include "launcher/machine/calibration.h"
 #include "launcher/machine/machine.h"
+#include "launcher/machine/open_mpi.h"
 #include "launcher/machine/probe_run.h"
 #include "plan/errors.h"
 #include "plan/keys/cluster_keys.h"
@@ -295,7 +296,10 @@ void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code) {
       ->check(WholeNumber(1, 1024));
   links->excludes("--hosts")->excludes("--hostfile");
   profile->excludes("--slots")->excludes("--backend");
-  calibrate->callback([arguments, exit_code] { *exit_code = Calibrate(*arguments); });
+  calibrate->callback([arguments, exit_code] {
+    ForgetOuterMpirun();
+    *exit_code = Calibrate(*arguments);
+  });
 }
 
 }  // namespace weft

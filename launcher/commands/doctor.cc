@@ -13,6 +13,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/doctor_hosts.h"
 #include "launcher/commands/host_options.h"
+#include "launcher/machine/open_mpi.h"
 #include "process/signals.h"
 #include "process/version.h"
 
@@ -106,7 +107,10 @@ void AddDoctor(CLI::App& app, int* exit_code) {
   doctor->add_option("--cluster", hosts.cluster, "profile of the hosts")->default_str("cpu");
   doctor->add_option("--folder", hosts.folder, "that all hosts share: a run is tried in it")
       ->default_str(".");
-  doctor->callback([arguments, exit_code] { *exit_code = DoctorOf(*arguments); });
+  doctor->callback([arguments, exit_code] {
+    ForgetOuterMpirun();
+    *exit_code = DoctorOf(*arguments);
+  });
 }
 
 }  // namespace weft

@@ -31,14 +31,21 @@ namespace {
 struct EvalArguments {
   InferenceOptions options;
   std::vector<std::string> data;
+  std::string dtype_name;
   std::optional<int64_t> seq_len, steps;
   int64_t batch = 0;  // 0: as the run
   bool json = false;
+
+  std::optional<TokenDtype> dtype() const {  // nullopt: as the run
+    const absl::StatusOr<TokenDtype> named = ParseTokenDtype(dtype_name);
+    return named.ok() ? std::optional(*named) : std::nullopt;
+  }
 };
 
 // The file's content, which must be what `fingerprint` says if it says anything.
-absl::Status CheckFile(const std::string& path, TokenFormat format, absl::string_view fingerprint) {
-  const absl::StatusOr<std::unique_ptr<TokenFile>> file = TokenFile::Open(path, format);
+absl::Status CheckFile(const std::string& path, const TokenEncoding& encoding,
+                       absl::string_view fingerprint) {
+  const absl::StatusOr<std::unique_ptr<TokenFile>> file = TokenFile::Open(path, encoding);
   if (!file.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.status().message(), "; name files to evaluate with --data"));
@@ -59,6 +66,7 @@ absl::StatusOr<int64_t> HeldOut(const std::vector<std::string>& files, double sp
   job.model = model;
   job.training.seq_len = own.seq_len;
   job.data.format = *own.format;
+  job.data.dtype = own.dtype;
   job.data.split = split;
   auto& sources = split > 0 ? job.data.train : job.data.valid;
   for (const std::string& file : files) sources.push_back({file});
@@ -100,7 +108,8 @@ absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments, const C
   }
   for (const std::string& file : given ? arguments.data : own.files) {
     const std::string path = given ? file : PathOf(file);
-    RETURN_IF_ERROR(CheckFile(path, *own.format, given ? "" : file));
+    const TokenEncoding encoding = {*own.format, own.dtype, model.vocab_size};
+    RETURN_IF_ERROR(CheckFile(path, encoding, given ? "" : file));
     files.push_back(path);
   }
   if (files.empty()) {
@@ -115,6 +124,7 @@ absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments, const C
       {"task", "evaluate"},
       {"files", files},
       {"format", std::string(WordOf(*own.format))},
+      {"dtype", own.dtype ? std::string(WordOf(*own.dtype)) : "auto"},
       {"split", split},
       {"seq_len", own.seq_len},
       {"batch", std::min(batch, sequences > 0 ? sequences : windows)},
@@ -190,7 +200,9 @@ int Eval(const EvalArguments& arguments) {
   if (!found.ok()) return Fail(found.status());
   for (const std::string& refused : found->refused)
     std::cerr << "weft: damaged: " << refused << "\n";
-  const DataChoice choice{.format = arguments.options.format(), .seq_len = arguments.seq_len};
+  const DataChoice choice{.format = arguments.options.format(),
+                          .dtype = arguments.dtype(),
+                          .seq_len = arguments.seq_len};
   const absl::StatusOr<CheckpointData> own = DataOf(*found, choice);
   if (!own.ok()) return Fail(own.status());
   const absl::StatusOr<EvalResult> result = Evaluate(arguments, *found, *own, stop);
@@ -211,6 +223,9 @@ void AddEval(CLI::App& app, int* exit_code) {
   AddInferenceOptions(eval, &arguments->options);
   eval->add_option("--data", arguments->data,
                    "files to evaluate, all of them; default: what the run validated on");
+  eval->add_option("--dtype", arguments->dtype_name,
+                   "of an id in files without a header; default: the run's, or uint16")
+      ->check(CLI::IsMember({"uint16", "uint32"}));
   eval->add_option("--seq-len", arguments->seq_len,
                    "tokens of a sequence; default: the run's, or the model's positions, at most "
                    "1024")

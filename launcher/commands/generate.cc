@@ -9,9 +9,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "data/text_ends.h"
 #include "data/whole_file.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
@@ -90,6 +92,21 @@ absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments
   return text.Encode(prompt);
 }
 
+// The ids that end a text: what the tokenizer's files state, and what the model's own do, which
+// know more of them (a chat model's end of a turn).
+absl::StatusOr<std::set<int32_t>> EndsOfText(const GenerateArguments& arguments,
+                                             const FoundWeights& found, const TokenText& text) {
+  std::set<int32_t> ends = text.ends_of_text();
+  std::vector<std::string> folders = {arguments.tokenizer};
+  if (!found.manifest) folders.push_back(found.path);
+  for (const std::string& folder : folders) {
+    if (folder.empty()) continue;
+    ASSIGN_OR_RETURN(const std::set<int32_t> stated, ReadStatedEnds(folder));
+    ends.insert(stated.begin(), stated.end());
+  }
+  return ends;
+}
+
 // None of them outside the vocabulary, and not more than there are positions.
 absl::Status CheckPrompt(absl::Span<const int32_t> ids, const ModelShape& model) {
   if (ids.empty()) {
@@ -130,8 +147,9 @@ class Printer {
 absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& found,
                       std::atomic<bool>& stop) {
   const ModelShape& model = found.model;
-  ASSIGN_OR_RETURN(const CheckpointData own,
-                   DataOf(found, DataChoice{arguments.options.format(), {}}));
+  ASSIGN_OR_RETURN(
+      const CheckpointData own,
+      DataOf(found, DataChoice{.format = arguments.options.format(), .dtype = {}, .seq_len = {}}));
   ASSIGN_OR_RETURN(const TokenText text, OpenText(arguments, found, own.format));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, GivenIds(arguments, text, own.format, stop));
   RETURN_IF_ERROR(CheckPrompt(ids, model));
@@ -141,6 +159,7 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& fo
   ASSIGN_OR_RETURN(const BackendKind backend, ParseBackend(arguments.options.backend));
   RETURN_IF_ERROR(CheckMemory(model, extents, backend, "--max-tokens"));
   const bool as_text = !arguments.prompt_ids;
+  ASSIGN_OR_RETURN(const std::set<int32_t> ends, EndsOfText(arguments, found, text));
   InferenceRun run;
   run.threads = extents.threads;
   run.stop = &stop;
@@ -151,7 +170,7 @@ absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& fo
       {"threads", run.threads},
       {"ids", ids},
       {"max_tokens", arguments.max_tokens},
-      {"stop_id", as_text ? text.stop_id() : -1},
+      {"stop_ids", ends},
       // A vocabulary may be wider than its text: an id without one has nothing to show.
       {"vocabulary", as_text ? std::min(text.vocabulary(), model.vocab_size) : model.vocab_size},
       {"temperature", arguments.greedy ? 0 : arguments.temperature},

@@ -20,20 +20,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "checkpoint/clean_up.h"
 #include "data/unicode.h"
 #include "launcher/batch/flux_exec.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/host_options.h"
 #include "launcher/commands/job_preparation.h"
+#include "launcher/commands/run_checks.h"
 #include "launcher/commands/run_in_batch.h"
 #include "launcher/commands/run_in_slurm.h"
 #include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/machine/child_process.h"
-#include "launcher/machine/machine.h"
-#include "launcher/machine/start.h"
+#include "launcher/machine/open_mpi.h"
 #include "launcher/run/detach.h"
 #include "launcher/run/foreground.h"
 #include "launcher/run/going_on.h"
@@ -50,6 +49,7 @@
 #include "plan/search/describe.h"
 #include "plan/search/space.h"
 #include "plan/spec/layout_text.h"
+#include "process/clock.h"
 #include "process/signals.h"
 #include "process/version.h"
 
@@ -81,53 +81,6 @@ AgentStarter StarterFor(const RunArguments& arguments, const JobSpec& job) {
   if (arguments.allocation) return StarterOf(*arguments.allocation, job.scheduler.container);
   if (arguments.batch && !arguments.batch->flux_ranks.empty()) return FluxStarter(*arguments.batch);
   return SshStarter(job.hosts.ssh_options);
-}
-
-// The hosts that are named have to be those that the job is planned for. `granted_by`: GrantedBy's.
-absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& hosts,
-                            const std::string& granted_by) {
-  const int named = hosts.empty() ? 1 : static_cast<int>(hosts.size());
-  const int most = job.cluster.nodes + job.hosts.spares;
-  const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : most;
-  if (named >= least && named <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cluster.nodes: ", job.cluster.nodes,
-      job.hosts.spares > 0 ? absl::StrCat(" and cluster.spares ", job.hosts.spares) : "", " but ",
-      granted_by.empty() ? "" : "the allocation has ", named, named == 1 ? " host" : " hosts",
-      !granted_by.empty() ? absl::StrCat("; ask ", granted_by, " for as many, or write MIN:MAX")
-      : named == 1        ? " is named; name as many by --hosts or --hostfile, or change the number"
-                   : " are named; name as many by --hosts or --hostfile, or change the number"));
-}
-
-// Refuses what can be planned but not trained yet.
-absl::Status CheckTrainable(const JobSpec& job) {
-  if (job.cluster.device.backend == BackendKind::kCuda &&
-      access(Beside("libweft_cuda.so").c_str(), R_OK) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cluster.profile: ", job.cluster.name,
-        " has GPUs, but libweft_cuda.so does not lie beside weft; build it where there "
-        "is a CUDA toolkit (docs/gpu.md), or use cpu"));
-  }
-  return absl::OkStatus();
-}
-
-// The plan's buffers are touched before step 1: better refused now than killed then. A GPU's memory
-// is its backend's to look at.
-absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
-  if (job.cluster.device.backend == BackendKind::kCuda) return absl::OkStatus();
-  // Several hosts are planned for what each of them offers.
-  if (job.cluster.nodes > 1) return absl::OkStatus();
-  const std::optional<int64_t> available = AvailableMemoryBytes();
-  int64_t needed = 0;
-  for (const StageMemory& stage : plan.stages) {
-    needed += stage.layout_bytes() * (plan.layout.world_size() / plan.layout.pp);
-  }
-  const int workers = plan.layout.world_size();
-  if (!available || needed <= *available) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(SlotsKey(job.cluster.device.backend), ": ", workers, " workers need ",
-                   BytesText(needed), " in all, but this machine has ", BytesText(*available),
-                   " free; free memory, or lower training.micro_batch_size or the model"));
 }
 
 // `saved_step` 0: there is no checkpoint.
@@ -342,7 +295,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
   }
   std::unique_ptr<HostBook> book;
   if (arguments.allocation) book = OpenHostBook(*arguments.allocation, prepared.paths.folder);
-  const absl::Time start = absl::Now();
+  const int64_t start_ms = BootTimeMs();  // the wall clock may be set meanwhile
   const absl::StatusOr<RunOutcome> outcome =
       RunInForeground({.paths = prepared.paths,
                        .job = job,
@@ -374,19 +327,7 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                  *outcome, progress,
                  StepsWithoutLine(prepared.paths.metrics(), metrics_bytes, going_on.after_step,
                                   progress.state().step),
-                 absl::ToDoubleSeconds(absl::Now() - start));
-}
-
-// Removes what attempts that were cut short have left, then checks that there is room for what is
-// to come.
-absl::Status MakeRoom(const JobSpec& job, const RunIdentity& run) {
-  for (const std::string& problem : RemoveStages(CheckpointFolder(job), run.id).problems) {
-    std::cout << "note: " << problem << "\n";
-  }
-  std::string note;
-  RETURN_IF_ERROR(CheckRoom(job, run, CheckpointBytes(QuestionOf(job)), &note));
-  if (!note.empty()) std::cout << "note: " << note << "\n";
-  return absl::OkStatus();
+                 static_cast<double>(BootTimeMs() - start_ms) / 1000);
 }
 
 // "took 4 hosts of LSF job 17", on a line of its own; empty: no scheduler has granted them.
@@ -436,6 +377,7 @@ int Run(RunArguments arguments, RunsEnd* end) {
       arguments.path, OptionsFor(arguments),
       [&](const JobSpec& job) {
         RETURN_IF_ERROR(CheckTrainable(job));
+        RETURN_IF_ERROR(CheckMpi(job, arguments.hosts));
         RETURN_IF_ERROR(SetDomains(job.hosts.failure_domains, &arguments.hosts));
         return CheckHostCount(job, arguments.hosts, GrantedBy(arguments));
       },
@@ -456,7 +398,7 @@ int Run(RunArguments arguments, RunsEnd* end) {
     PrintHowToGoOn(arguments, prepared->file, run->resolved, going_on.after_step);
     return kExitOk;
   }
-  const absl::Status room = MakeRoom(job, going_on.run);
+  const absl::Status room = MakeRoom(*prepared, arguments.hosts, going_on.run);
   if (!room.ok()) return Fail(room);
   if (arguments.allocation) {
     for (const std::string& line : TakeNodes(&arguments, *prepared)) std::cout << line << "\n";
@@ -480,22 +422,38 @@ int Run(RunArguments arguments, RunsEnd* end) {
   return Train(arguments, *prepared, going_on, end);
 }
 
+// Says whether a person has asked for a run on this machine alone. A resolved.yaml states every key
+// and so says nothing by it.
+bool StatesNoScheduler(const RunArguments& arguments) {
+  const absl::StatusOr<JobFile> file =
+      ReadJobFile(arguments.path, {.sets = arguments.options.sets, .check_files = false});
+  if (!file.ok() || file->tree.Find("resolved") != nullptr) return false;
+  return file->tree.FindPath("cluster.scheduler") != nullptr &&
+         file->job.scheduler.kind == Scheduler::kNone;
+}
+
 // The hosts of the scheduler's job that this is in are meant where nobody names others.
 absl::Status FindAllocation(RunArguments* arguments) {
   if (!arguments->hosts.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(arguments->allocation, AllocationOf(getenv));
+  ASSIGN_OR_RETURN(arguments->batch, BatchHostsHere());
+  if (!arguments->allocation && !arguments->batch) return absl::OkStatus();
+  if (StatesNoScheduler(*arguments)) {
+    arguments->allocation.reset();
+    arguments->batch.reset();
+    return absl::OkStatus();
+  }
   if (arguments->allocation) {
     if (FindInPath("srun").empty()) {
       return absl::NotFoundError(absl::StrCat(
           "this is Slurm job ", arguments->allocation->name(),
           ", but srun, which starts an agent on each of its nodes, is not in PATH; load Slurm's "
-          "module, in a container mount its programs, or name the hosts by --hosts"));
+          "module, in a container mount its programs, name the hosts by --hosts, or run on this "
+          "machine alone by --set cluster.scheduler=none"));
     }
     arguments->hosts = HostsOf(*arguments->allocation);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(arguments->batch, BatchHostsHere());
-  if (!arguments->batch) return absl::OkStatus();
   for (const std::string& name : arguments->batch->hosts) {
     arguments->hosts.push_back({.name = name});
   }
@@ -539,6 +497,13 @@ void AddRun(CLI::App& app, const std::string& program, int* exit_code) {
   listen->needs(tls);
   tls->needs(listen);
   run->callback([arguments, exit_code] {
+    if (const int copies = CopiesStarted(); copies > 1) {
+      *exit_code = Fail(absl::InvalidArgumentError(absl::StrCat(
+          "mpirun has started ", copies, " copies of weft run, which starts its ranks ",
+          "itself; call it once, without mpirun")));
+      return;
+    }
+    ForgetOuterMpirun();
     absl::StatusOr<std::vector<ListedHost>> hosts = HostsOf(arguments->host_words.words);
     absl::StatusOr<std::map<std::string, std::string>> env = VariablesOf(arguments->host_words);
     if (!hosts.ok() || !env.ok()) {

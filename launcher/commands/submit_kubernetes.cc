@@ -77,13 +77,13 @@ int SubmitToKubernetes(const std::string& path, const JobFileOptions& options, b
   PodWords pods{
       .job_text = JobFileText(job), .run_folder = PathsOf(job).folder, .save_s = costs.save_s};
   if (dry_run) {
-    std::cout << Manifest(job, *plan, pods);
+    std::cout << PodsManifest(job, *plan, pods);
     return kExitOk;
   }
   absl::StatusOr<std::vector<std::string>> bundles = IssueBundles(job);
   if (!bundles.ok()) return Fail(bundles.status());
   pods.bundles = *std::move(bundles);
-  const absl::Status applied = ApplyManifest(Manifest(job, *plan, pods), job);
+  const absl::Status applied = ApplyManifest(PodsManifest(job, *plan, pods), job);
   if (!applied.ok()) return Fail(applied);
   SayHowToFollow(job, *plan, pods.run_folder);
   return kExitOk;

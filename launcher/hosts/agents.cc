@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <ctime>
 #include <optional>
 #include <set>
@@ -28,6 +29,7 @@
 #include "process/clock.h"
 #include "process/folder_token.h"
 #include "process/rpc.h"
+#include "process/signals.h"
 #include "process/version.h"
 
 namespace weft {
@@ -272,6 +274,11 @@ absl::Status Agents::LookAtRemote(Agent* agent) {
 }
 
 absl::Status Agents::LocalEnded(Agent* agent, int wait_status) {
+  const bool has_no_room = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGBUS;
+  if (has_no_room) {
+    return absl::UnavailableError(
+        absl::StrCat("the agent was killed by signal ", SIGBUS, " (SIGBUS): ", kNoRoomForMapping));
+  }
   if (WIFEXITED(wait_status) || agent->starts >= kMaxStarts) {
     const std::string log = options_.logs + "/agent.log";
     const std::string words = LastReasons(ReadTail(log, 4096), 1, 1000);

@@ -127,6 +127,9 @@ absl::StatusOr<CheckpointData> DataOfRun(const Manifest& manifest) {
   const auto format = manifest.facts.find("data.format");
   if (format == manifest.facts.end()) return Missing(manifest, "data.format");
   ASSIGN_OR_RETURN(data.format, ParseTokenFormat(format->second));
+  if (const auto dtype = manifest.facts.find("data.dtype"); dtype != manifest.facts.end()) {
+    ASSIGN_OR_RETURN(data.dtype, ParseTokenDtype(dtype->second));
+  }
   RETURN_IF_ERROR(ReadDocuments(manifest, &data));
   RETURN_IF_ERROR(ReadCount(manifest, "training.seq_len", &data.seq_len));
   RETURN_IF_ERROR(ReadCount(manifest, "training.global_batch_size", &data.global_batch_size));
@@ -190,6 +193,7 @@ absl::StatusOr<CheckpointData> DataOf(const FoundWeights& found, const DataChoic
     ASSIGN_OR_RETURN(data, DataOfRun(*found.manifest));
   }
   if (choice.format) data.format = choice.format;
+  if (choice.dtype) data.dtype = choice.dtype;
   data.seq_len = choice.seq_len.value_or(data.seq_len);
   if (data.seq_len <= found.model.max_positions) return data;
   return absl::InvalidArgumentError(

@@ -38,6 +38,7 @@ absl::StatusOr<FoundWeights> FindWeights(const std::string& target);
 // Face directory states nothing, and takes one sequence at a time.
 struct CheckpointData {
   std::optional<TokenFormat> format;  // nullopt: nothing states it
+  std::optional<TokenDtype> dtype;    // nullopt: TokenEncoding's
   int64_t seq_len = 0;
   int64_t global_batch_size = 1;
   int64_t micro_batch_size = 1;
@@ -54,6 +55,7 @@ struct CheckpointData {
 // A person's choice of data goes before what a checkpoint says.
 struct DataChoice {
   std::optional<TokenFormat> format;
+  std::optional<TokenDtype> dtype;
   std::optional<int64_t> seq_len;
 };
 

@@ -32,8 +32,8 @@ int64_t TokenText::vocabulary() const {
   return tokenizer_ ? tokenizer_->vocab_size() : kByteIds;
 }
 
-int32_t TokenText::stop_id() const {
-  return tokenizer_ ? tokenizer_->end_of_text().value_or(-1) : -1;
+std::set<int32_t> TokenText::ends_of_text() const {
+  return tokenizer_ ? tokenizer_->ends_of_text() : std::set<int32_t>();
 }
 
 std::vector<int32_t> TokenText::Encode(absl::string_view text) const {

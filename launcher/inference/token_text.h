@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,8 @@ class TokenText {
   bool has_text() const { return format_ == TokenFormat::kBytes || tokenizer_.has_value(); }
   // Ids below it have a text. REQUIRES: has_text().
   int64_t vocabulary() const;
-  // The id that ends a document; -1: there is none.
-  int32_t stop_id() const;
+  // The ids that end a text, as the tokenizer's files state them.
+  std::set<int32_t> ends_of_text() const;
   // REQUIRES: has_text().
   std::vector<int32_t> Encode(absl::string_view text) const;
   std::string Decode(int32_t id) const;  // any bytes

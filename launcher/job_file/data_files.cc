@@ -7,11 +7,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "data/token_judge.h"
 #include "launcher/job_file/run_paths.h"
 #include "plan/keys/key_field.h"
 #include "plan/keys/value_reader.h"
@@ -84,22 +86,27 @@ class Pattern {
   int64_t looked_at_ = 0;
 };
 
-// Empty if `path` is a file that can be read and holds something.
-std::string WhyUnusable(const std::string& path) {
+// Why a file cannot be trained on; nullopt: it can.
+struct Unusable {
+  std::string why;
+  bool is_harmless = false;  // where a pattern has met it beside others
+};
+std::optional<Unusable> WhyUnusable(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    return absl::StrCat(path, " is a folder; name files, for example ", path, "/*.txt");
+    return Unusable{absl::StrCat(path, " is a folder; name files, for example ", path, "/*.txt"),
+                    true};
   }
   if (access(path.c_str(), R_OK) != 0) {
-    return absl::StrCat("cannot read ", path, " (", std::strerror(errno), ")");
+    return Unusable{absl::StrCat("cannot read ", path, " (", std::strerror(errno), ")")};
   }
   if (!std::filesystem::is_regular_file(path, error)) {
-    return absl::StrCat(path, " is a device, pipe or socket; name files");
+    return Unusable{absl::StrCat(path, " is a device, pipe or socket; name files")};
   }
   if (std::filesystem::file_size(path, error) == 0 || error) {
-    return absl::StrCat(path, " is empty; training needs tokens");
+    return Unusable{absl::StrCat(path, " is empty; training needs tokens"), true};
   }
-  return "";
+  return std::nullopt;
 }
 
 void CheckWeights(const std::vector<std::pair<Place, double>>& weights, absl::string_view key,
@@ -114,7 +121,8 @@ void CheckWeights(const std::vector<std::pair<Place, double>>& weights, absl::st
 }
 
 void AddFiles(const std::string& given, const Value& where, absl::string_view key,
-              const DataFileOptions& options, Issues* issues, std::vector<DataSource>* sources) {
+              const DataFileOptions& options, Issues* issues, std::vector<DataSource>* sources,
+              std::vector<std::string>* notes) {
   const std::string pattern = AbsolutePath(given, options.job_folder);
   const absl::StatusOr<std::vector<std::string>> files = Pattern::Expand(pattern);
   if (!files.ok()) {
@@ -132,15 +140,27 @@ void AddFiles(const std::string& given, const Value& where, absl::string_view ke
                              "; paths are relative to the job file (weft plan --without-data plans "
                              "all the same)"));
   }
+  const size_t first = sources->size();
+  std::vector<std::string> passed_over;
   for (const std::string& file : *files) {
-    const std::string why = options.check_files ? WhyUnusable(file) : "";
-    if (!why.empty()) issues->Add(where.place, absl::StrCat(key, ".path"), why);
+    const std::optional<Unusable> unusable = options.check_files ? WhyUnusable(file) : std::nullopt;
+    if (unusable && unusable->is_harmless && files->size() > 1) {
+      passed_over.push_back(unusable->why);
+      continue;
+    }
+    if (unusable) issues->Add(where.place, absl::StrCat(key, ".path"), unusable->why);
     sources->push_back({file});
   }
+  if (passed_over.empty()) return;
+  const bool has_others = sources->size() > first;
+  if (!has_others) return issues->Add(where.place, absl::StrCat(key, ".path"), passed_over[0]);
+  notes->push_back(absl::StrCat(key, ": ", passed_over.size(), " of the ", files->size(), " that ",
+                                pattern, " matches are passed over: ", passed_over[0]));
 }
 
 std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
-                                    const DataFileOptions& options, Issues* issues) {
+                                    const DataFileOptions& options, Issues* issues,
+                                    std::vector<std::string>* notes) {
   std::vector<DataSource> sources;
   const std::string key = absl::StrCat("data.", name);
   const Value* list = data.Find(name);
@@ -162,7 +182,7 @@ std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
     }
     if (const auto weight = values.Number("weight")) weights.emplace_back(item.place, *weight);
     const std::optional<std::string> path = values.Text("path");
-    if (path) AddFiles(*path, item, key, options, issues, &sources);
+    if (path) AddFiles(*path, item, key, options, issues, &sources, notes);
     if (!item.Find("path")) issues->Add(item.place, absl::StrCat(key, ".path"), "missing");
   }
   CheckWeights(weights, key, issues);
@@ -175,14 +195,20 @@ Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& tr
                     const DataFileOptions& options, std::vector<std::string>* notes) {
   const Value* const given = values.Node("format");
   if (given != nullptr && !given->is_auto()) return *given;
+  // Only plain ids have a width of their own to say.
+  const Value* const dtype = values.Node("dtype");
+  const bool are_ids = dtype != nullptr && !dtype->is_auto();
   if (train.empty()) return {};
   const std::string& first = train[0].path;
   std::error_code error;
   if (access(first.c_str(), R_OK) != 0 || !std::filesystem::is_regular_file(first, error)) {
-    if (!options.check_files) notes->push_back("data.format: auto: no file here, taken as bytes");
-    return {};
+    const TokenFormat taken = are_ids ? TokenFormat::kNanogpt : TokenFormat::kBytes;
+    if (!options.check_files) {
+      notes->push_back(absl::StrCat("data.format: auto: no file here, taken as ", WordOf(taken)));
+    }
+    return are_ids ? Value::Scalar(WordOf(taken)) : Value();
   }
-  const absl::StatusOr<TokenFormat> sniffed = SniffFormat(first);
+  const absl::StatusOr<TokenFormat> sniffed = SniffFormat(first, are_ids);
   if (!sniffed.ok()) {
     values.Wrong("format", sniffed.status().message());
     return {};
@@ -195,8 +221,8 @@ Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& tr
 
 Value SettledData(const Value& data, const DataFileOptions& options, Issues* issues,
                   std::vector<std::string>* notes) {
-  std::vector<DataSource> train = ReadSources(data, "train", options, issues);
-  std::vector<DataSource> valid = ReadSources(data, "valid", options, issues);
+  std::vector<DataSource> train = ReadSources(data, "train", options, issues, notes);
+  std::vector<DataSource> valid = ReadSources(data, "valid", options, issues, notes);
   Value settled = data;
   const Value format = SettledFormat(ValueReader(data, "data", issues), train, options, notes);
   const auto put = [&](absl::string_view key, Value value) {
@@ -212,7 +238,7 @@ Value SettledData(const Value& data, const DataFileOptions& options, Issues* iss
   return settled;
 }
 
-absl::StatusOr<TokenFormat> SniffFormat(const std::string& path) {
+absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids) {
   std::error_code error;
   if (std::filesystem::exists(path + ".idx", error) ||
       std::filesystem::exists(std::filesystem::path(path).replace_extension(".idx"), error)) {
@@ -226,14 +252,14 @@ absl::StatusOr<TokenFormat> SniffFormat(const std::string& path) {
   stream.read(head, sizeof(head));
   int32_t magic = 0;
   std::memcpy(&magic, head, sizeof(magic));
-  if (magic == 20240520) return TokenFormat::kLlmc;
+  if (magic == kLlmcGpt2Magic || magic == kLlmcLlamaMagic) return TokenFormat::kLlmc;
   if (head[0] == '{') {
     return absl::InvalidArgumentError(
         absl::StrCat("auto: ", path,
                      " begins with { (jsonl), which is not supported yet; use "
                      "bytes to train on its bytes"));
   }
-  if (absl::EndsWith(path, ".bin")) return TokenFormat::kNanogpt;
+  if (are_ids || absl::EndsWith(path, ".bin")) return TokenFormat::kNanogpt;
   return absl::InvalidArgumentError(
       absl::StrCat("auto: ", path,
                    " has no header and no name that tells its format; use bytes "

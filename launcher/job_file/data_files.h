@@ -22,7 +22,7 @@ Value SettledData(const Value& data, const DataFileOptions& options, Issues* iss
 
 // Returns the format that a file's first bytes look like; InvalidArgument if it is of a kind weft
 // cannot read, or cannot be told (formats.md of other tools: llm.c and nanoGPT .bin, Megatron .idx,
-// JSON lines).
-absl::StatusOr<TokenFormat> SniffFormat(const std::string& path);
+// JSON lines). `are_ids`: it is said to hold ids (data.dtype), whatever it is called.
+absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids);
 
 }  // namespace weft

@@ -12,9 +12,7 @@
 #include "launcher/job_file/run_paths.h"
 #include "plan/keys/job_tree.h"
 #include "plan/keys/model_keys.h"
-#include "plan/keys/model_types.h"
 #include "plan/keys/value_reader.h"
-#include "plan/spec/nearest.h"
 
 namespace weft {
 namespace {
@@ -57,7 +55,6 @@ class JobReader {
       return;
     }
     const std::optional<std::string> from = values_.Text("model.init_from");
-    if (MisspellsModelType()) return;
     const ModelUse use = {.refuse_dropouts = options_.to_run,
                           .is_pretrained = from.has_value(),
                           .seq_len = SequenceLength()};
@@ -79,21 +76,6 @@ class JobReader {
   std::optional<int64_t> SequenceLength() const {
     const Value* const given = values_.Node("training.seq_len");
     return given == nullptr ? std::nullopt : ParseWholeNumber(given->scalar);
-  }
-
-  // A model_type close to one that there is; what is no slip of the pen is ReadModel's to judge.
-  bool MisspellsModelType() {
-    std::vector<std::string> types;
-    for (const ModelType& type : ModelTypes()) types.emplace_back(type.name);
-    const Value* type = values_.Node("model.model_type");
-    if (type == nullptr || !type->is_scalar()) return false;
-    const std::optional<std::string> nearest = Nearest(type->scalar, types);
-    if (!nearest || std::find(types.begin(), types.end(), type->scalar) != types.end())
-      return false;
-    values_.Wrong("model.model_type",
-                  absl::StrCat("found ", type->scalar, ", which weft does not know; did you mean ",
-                               *nearest, "?"));
-    return true;
   }
 
   Cluster ReadProfile() {

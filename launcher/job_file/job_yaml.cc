@@ -18,6 +18,7 @@
 #include "plan/keys/job_rules.h"
 #include "plan/keys/key_names.h"
 #include "plan/keys/value_reader.h"
+#include "plan/spec/learning_rate.h"
 
 namespace weft {
 namespace {
@@ -126,6 +127,18 @@ void NoteRepeats(const JobSpec& job, int64_t held_out, std::vector<std::string>*
                        : absl::StrCat(", steps: ", held_out / batch, " would read each once")));
 }
 
+// Steps at the end whose learning rate is 0 change nothing.
+void NoteStepsWithoutRate(const JobSpec& job, std::vector<std::string>* notes) {
+  const int64_t steps = job.training.steps;
+  const std::optional<int64_t> first = FirstStepWithoutRate(job.lr_scheduler, steps);
+  if (!first) return;
+  const std::string which = *first == steps ? absl::StrCat("step ", steps, ", the last, is")
+                                            : absl::StrCat("steps ", *first, " to ", steps, " is");
+  notes->push_back(absl::StrCat("lr_scheduler.min_lr: the learning rate of ", which,
+                                " 0, which changes nothing; ", "lr_scheduler.decay_steps ",
+                                steps + 1, " or a min_lr above 0 trains to the end"));
+}
+
 // The data as the workers will open it: headers, sizes, windows. Held out or not, each is looked
 // at.
 void CheckData(const JobSpec& job, const Value& root, Issues* issues,
@@ -221,6 +234,9 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
     CheckInitWeights(file.job, options.fresh, *tree, &issues, &file.notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
+  if (options.to_run && tree->Find("resolved") == nullptr) {
+    NoteStepsWithoutRate(file.job, &file.notes);
+  }
   file.tree = *std::move(tree);
   return file;
 }

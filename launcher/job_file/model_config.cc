@@ -5,13 +5,41 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "data/whole_file.h"
 #include "launcher/job_file/yaml_tree.h"
+#include "plan/errors.h"
+#include "plan/keys/config_json.h"
 #include "plan/keys/model_keys.h"
+#include "plan/keys/model_types.h"
 #include "text/json.h"
 
 namespace weft {
+
+namespace {
+
+// Python's json writes numbers that JSON does not have: Infinity, -Infinity, NaN. They become null,
+// as long as they were.
+std::string WithoutInfinities(const std::string& text) {
+  std::string plain = text;
+  bool in_text = false;
+  for (size_t at = 0; at < plain.size(); ++at) {
+    if (plain[at] == '"') in_text = !in_text;
+    if (in_text && plain[at] == '\\') ++at;
+    if (in_text || at >= plain.size()) continue;
+    for (const absl::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+      if (!absl::StartsWith(absl::string_view(plain).substr(at), word)) continue;
+      std::string null = "null";
+      null.resize(std::max(word.size(), null.size()), ' ');
+      plain.replace(at, word.size(), null);
+      break;
+    }
+  }
+  return plain;
+}
+
+}  // namespace
 
 Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues) {
   std::error_code error;
@@ -19,13 +47,14 @@ Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues
   if (std::filesystem::is_directory(path, error)) {
     file = (std::filesystem::path(path) / "config.json").string();
   }
-  const absl::StatusOr<std::string> text = ReadWholeFile(file, kMostSpecBytes);
+  absl::StatusOr<std::string> text = ReadWholeFile(file, kMostSpecBytes);
   if (!text.ok()) {
     issues->Add(place, "model.path",
                 absl::StrCat(text.status().message(),
                              "; expected a config.json or a folder that holds one"));
     return {};
   }
+  *text = WithoutInfinities(*text);
   // YAML reads any JSON and keeps line numbers; JSON's own parser is the judge of what is JSON.
   const absl::StatusOr<nlohmann::json> json = ParseJson(*text, {.most_bytes = kMostSpecBytes});
   if (!json.ok()) {
@@ -40,23 +69,46 @@ Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues
   return ParseYaml(*text, file, place.order, issues).value_or(Value{});
 }
 
-absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {
+namespace {
+
+// StatedConfig is what a config.json says, and what a model of its type reads of that.
+struct StatedConfig {
+  ModelShape model;
+  Value own;
+};
+
+absl::StatusOr<StatedConfig> ReadStated(const std::string& folder) {
   Issues issues;
   Value config = ReadConfigJson(folder, Place{folder}, &issues);
   for (const absl::string_view key : DropoutKeys()) config.Remove(key);
   std::vector<std::string> notes;
-  ModelShape model;
+  StatedConfig stated;
   const ModelUse use = {.is_pretrained = true};
   if (config.is_map()) {
-    model = ReadModel(Value::Map(Place{folder}), &config, use, &issues, &notes);
+    stated.model = ReadModel(Value::Map(Place{folder}), &config, use, &issues, &notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
-  const absl::Status valid = CheckModel(model);
+  const absl::Status valid = CheckModel(stated.model);
   if (!valid.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(folder, "/config.json: ", valid.message()));
   }
-  const Value* const window = config.Find(kAttentionWindow);
-  if (window == nullptr || model.family != ModelFamily::kLlama) return model;
+  const ModelType* const type = FindModelType(config.Find("model_type")->scalar);
+  stated.own = OwnModelKeys(config, *type, &issues, &notes);
+  return stated;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelShape> StatedModel(const std::string& folder) {
+  ASSIGN_OR_RETURN(const StatedConfig stated, ReadStated(folder));
+  return stated.model;
+}
+
+absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {
+  ASSIGN_OR_RETURN(const StatedConfig stated, ReadStated(folder));
+  ModelShape model = stated.model;
+  const Value* const window = stated.own.Find(kAttentionWindow);
+  if (window == nullptr) return model;
   model.max_positions =
       std::min(model.max_positions, ParseWholeNumber(window->scalar).value_or(model.max_positions));
   return model;

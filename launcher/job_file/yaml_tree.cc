@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -83,6 +84,11 @@ class Converter {
       return;
     }
     CheckCharacters(place, key, name.Scalar());
+    if (name.Scalar() == "<<" && name.Tag() != "!") {
+      issues_->Add(place, key.empty() ? "<<" : absl::StrCat(key, ".<<"),
+                   "merge keys are not supported (YAML 1.2 has none); write the keys out here");
+      return;
+    }
     const std::string path = key.empty() ? name.Scalar() : absl::StrCat(key, ".", name.Scalar());
     Value child = Convert(value, path, depth + 1);
     child.place = place;
@@ -103,6 +109,20 @@ class Converter {
   size_t bytes_ = 0;
   bool too_large_ = false;
 };
+
+// The place of the first tab that indents a line, up to line `last` (from 0); nullopt: none does.
+std::optional<std::pair<int, int>> IndentingTab(const std::string& text, int last) {
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (number > last) break;
+    const size_t first = line.find_first_not_of(' ');
+    if (first != absl::string_view::npos && line[first] == '\t') {
+      return std::pair(number, static_cast<int>(first));
+    }
+    ++number;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -126,6 +146,13 @@ std::optional<Value> ParseYaml(const std::string& text, absl::string_view source
     return tree;
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
+    if (const auto tab = IndentingTab(text, line)) {
+      issues->Add(
+          {absl::StrCat(source), order, tab->first + 1}, "",
+          absl::StrCat("not valid YAML: a tab indents line ", tab->first + 1, ", at column ",
+                       tab->second + 1, "; YAML is indented by spaces alone"));
+      return std::nullopt;
+    }
     issues->Add({absl::StrCat(source), order, line}, "",
                 absl::StrCat("not valid YAML: ", error.msg));
     return std::nullopt;

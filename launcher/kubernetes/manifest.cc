@@ -376,7 +376,7 @@ absl::Status CheckPodPaths(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-std::string Manifest(const JobSpec& job, const Plan& plan, const PodWords& words) {
+std::string PodsManifest(const JobSpec& job, const Plan& plan, const PodWords& words) {
   std::vector<std::string> objects = {SecretText(job, words), ConfigText(job, words)};
   if (!job.scheduler.pods.jobset) objects.push_back(ServiceText(job));  // a JobSet makes its own
   objects.push_back(WorkloadText(job, plan, words));

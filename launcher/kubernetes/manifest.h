@@ -19,7 +19,7 @@ struct PodWords {
   std::vector<std::string> bundles = {};  // weftd's, then each other pod's agent's; none: not shown
 };
 
-std::string Manifest(const JobSpec& job, const Plan& plan, const PodWords& words);
+std::string PodsManifest(const JobSpec& job, const Plan& plan, const PodWords& words);
 
 // How many pods the job has.
 int PodCount(const JobSpec& job);

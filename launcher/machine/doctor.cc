@@ -21,6 +21,7 @@
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/leftovers.h"
 #include "launcher/machine/machine.h"
+#include "launcher/machine/open_mpi.h"
 #include "launcher/machine/probe_run.h"
 #include "launcher/machine/start.h"
 #include "plan/errors.h"
@@ -91,12 +92,15 @@ std::string DevicesText(const std::vector<FoundDevice>& devices) {
   return alike ? absl::StrCat(devices.size(), " x ", names[0]) : absl::StrJoin(names, "; ");
 }
 
-// A program that some ways of running need and others do not.
-Finding JudgeProgram(const std::string& subject, const absl::StatusOr<std::string>& version,
-                     bool needed, const std::string& cure) {
-  if (version.ok()) return {subject, Health::kOk, *version};
-  return {subject, needed ? Health::kBroken : Health::kNote,
-          std::string(version.status().message()), cure};
+// The ranks of CPU runs are started by it; others do not need it.
+Finding JudgeMpi(const absl::StatusOr<std::string>& version, const absl::Status& loopback,
+                 bool needed) {
+  const absl::Status& status = version.ok() ? loopback : version.status();
+  if (status.ok()) return {"mpi", Health::kOk, *version};
+  // "what was found; what to do"
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(status.message(), absl::MaxSplits("; ", 1));
+  return {"mpi", needed ? Health::kBroken : Health::kNote, parts.first, parts.second};
 }
 
 Finding JudgeSlurm() {
@@ -105,9 +109,14 @@ Finding JudgeSlurm() {
     const absl::StatusOr<std::string> version = FirstLineOf({program, "--version"});
     if (version.ok()) found.push_back(absl::StrCat(program, ": ", *version));
   }
-  if (found.empty()) return {"slurm", Health::kOk, "not found: runs are of this machine alone"};
-  return {"slurm", Health::kOk,
-          absl::StrCat(absl::StrJoin(found, ", "), "; weft does not use it yet")};
+  if (!found.empty()) return {"slurm", Health::kOk, absl::StrJoin(found, ", ")};
+  if (const char* const job = getenv("SLURM_JOB_ID")) {
+    return {"slurm", Health::kNote,
+            absl::StrCat("this is Slurm job ", job, ", but srun is not in PATH"),
+            "load its module, or mount its programs into the container; weft run --set "
+            "cluster.scheduler=none runs on this machine alone"};
+  }
+  return {"slurm", Health::kOk, "not found: runs are of this machine, or of --hosts"};
 }
 
 Finding JudgeMemory() {
@@ -323,7 +332,7 @@ absl::StatusOr<Examination> Examine(const std::atomic<bool>* stop) {
   }
   const absl::StatusOr<FoundBackend> cpu = ProbeBackend(BackendKind::kCpu, stop);
   const absl::StatusOr<FoundBackend> cuda = ProbeBackend(BackendKind::kCuda, stop);
-  const absl::StatusOr<std::string> mpirun = FirstLineOf({"mpirun", "--version"});
+  const absl::StatusOr<std::string> mpirun = FindOpenMpi();
   if (stop != nullptr && *stop) return absl::CancelledError("stopped");
   if (cpu.ok()) result.cpu = *cpu;
   if (cuda.ok()) result.cuda = *cuda;
@@ -338,8 +347,7 @@ absl::StatusOr<Examination> Examine(const std::atomic<bool>* stop) {
       JudgePrograms(VersionText(), programs),
       JudgeBackend(WordOf(BackendKind::kCpu), cpu, needed.cpu),
       JudgeBackend(WordOf(BackendKind::kCuda), cuda, needed.cuda),
-      JudgeProgram("mpi", mpirun, /*needed=*/cpu.ok() && !trains_on_gpus,
-                   "the cpu backend's ranks are started by it: install openmpi-bin"),
+      JudgeMpi(mpirun, CheckLoopback(), /*needed=*/cpu.ok() && !trains_on_gpus),
       JudgeSlurm(),
       JudgeCpu(TextOf("/proc/cpuinfo")),
       JudgeCores(UsableCores(), LoadAverage()),

@@ -19,6 +19,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "launcher/machine/descriptor.h"
 
@@ -86,6 +87,13 @@ std::string FolderOf(absl::string_view folder, const std::string& run_id, const 
 // Whether there is room changes, this does not.
 const char* MemoryBase() {
   return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
+// Bytes that may be written below a folder; -1: none, ever.
+int64_t RoomIn(const char* folder) {
+  struct statvfs space = {};
+  if (access(folder, W_OK) != 0 || statvfs(folder, &space) != 0) return -1;
+  return static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
 }
 
 // The id in a folder's name; empty: it is no run's.
@@ -202,11 +210,23 @@ absl::Status LetPass(const std::string& folder) {
 }
 
 std::string TemporaryFolder(const std::string& run_id, int world_size, const std::string& host) {
-  struct statvfs space = {};
-  const bool room = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &space) == 0 &&
-                    static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize) >
-                        kSharedBytesPerRank * world_size;
+  const bool room = RoomIn("/dev/shm") > kSharedBytesPerRank * world_size;
   return FolderOf(room ? "/dev/shm" : "/tmp", run_id, host);
+}
+
+absl::Status CheckSharedRoom(int ranks) {
+  const int64_t wanted = kSharedBytesPerRank * ranks;
+  std::vector<std::string> found;
+  for (const char* base : kBases) {
+    const int64_t room = RoomIn(base);
+    if (room > wanted) return absl::OkStatus();
+    found.push_back(absl::StrCat(
+        base, room < 0 ? " cannot be written" : absl::StrCat(" has ", room >> 20, " MiB free")));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      absl::StrJoin(found, ", "), ", but ", ranks, ranks == 1 ? " rank needs " : " ranks need ",
+      wanted >> 20,
+      " MiB there to exchange data; make room in one of them (docker run --shm-size)"));
 }
 
 std::string StandingFolder(const std::string& host) {

@@ -41,6 +41,9 @@ int KillProcessesOf(const std::string& run_id, ProcessKind kind, int patience_ms
 // A rank is given this much of a machine's shared memory: Open MPI maps a segment of 4 MiB and some
 // queues.
 inline constexpr int64_t kSharedBytesPerRank = int64_t{16} << 20;
+// ResourceExhausted if neither /dev/shm nor /tmp has that for each of so many ranks: whoever writes
+// to a mapped file without room is killed (SIGBUS).
+absl::Status CheckSharedRoom(int ranks);
 
 // A folder for Open MPI's session and shared-memory files: short, in memory if there is room for
 // `world_size` ranks, else under /tmp. An agent that was given a name has one of its own: `host`.

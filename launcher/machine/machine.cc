@@ -1,6 +1,7 @@
 #include "launcher/machine/machine.h"
 
 #include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +12,11 @@
 #include <limits>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace weft {
 namespace {
@@ -151,6 +155,45 @@ std::optional<double> LoadAverage() {
   double load = 0;
   if (!(stream >> load)) return std::nullopt;
   return load;
+}
+
+std::optional<TasksAllowed> TasksOfGroupBelow(const std::string& root) {
+  std::optional<TasksAllowed> least;
+  ForEachGroup(root, "pids", [&](bool, const std::string& folder) {
+    const std::optional<int64_t> most = NumberIn(folder + "/pids.max");
+    const std::optional<int64_t> taken = NumberIn(folder + "/pids.current");
+    if (!most || !taken) return;
+    if (!least || *most - *taken < least->most - least->taken) least = {*most, *taken};
+  });
+  return least;
+}
+
+std::optional<TasksAllowed> TasksOfGroup() {
+  return TasksOfGroupBelow("");
+}
+
+int64_t TasksOfUser(uint32_t user) {
+  int64_t tasks = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each("/proc", error), end; !error && each != end;
+       each.increment(error)) {
+    const std::string name = each->path().filename().string();
+    struct stat status = {};
+    if (name.find_first_not_of("0123456789") != std::string::npos ||
+        stat(each->path().c_str(), &status) != 0 || status.st_uid != user) {
+      continue;
+    }
+    std::ifstream stream(each->path() / "status");
+    for (std::string line; std::getline(stream, line);) {
+      absl::string_view threads = line;
+      int64_t count = 0;
+      if (absl::ConsumePrefix(&threads, "Threads:") &&
+          absl::SimpleAtoi(absl::StripAsciiWhitespace(threads), &count)) {
+        tasks += count;
+      }
+    }
+  }
+  return tasks;
 }
 
 }  // namespace weft

@@ -34,4 +34,15 @@ std::optional<int64_t> AvailableMemoryBytesBelow(const std::string& root);
 std::optional<int64_t> TotalMemoryBytesBelow(const std::string& root);
 int UsableCoresBelow(const std::string& root, int affinity);
 
+// Processes and threads that the control groups allow, of the one that has the fewest left.
+struct TasksAllowed {
+  int64_t most = 0;
+  int64_t taken = 0;
+};
+std::optional<TasksAllowed> TasksOfGroup();
+std::optional<TasksAllowed> TasksOfGroupBelow(const std::string& root);
+
+// Threads of all processes of a user, as ulimit -u counts them.
+int64_t TasksOfUser(uint32_t user);
+
 }  // namespace weft

@@ -37,11 +37,21 @@ bool IsOnSeveralHosts(const GroupOptions& options) {
 
 using AddSetting = std::function<void(const std::string& name, const std::string& value)>;
 
-// One machine only: no ssh is looked for.
+// A batch system's variables tell mpirun of hosts that are none of this group's.
+constexpr char kNoAllocators[] = "^alps,gridengine,loadleveler,lsf,slurm,tm";
+
+// One machine only: no ssh is looked for, and no network but loopback, whatever a person has set
+// for runs across hosts.
 void AddOneHost(const AddSetting& mca) {
   mca("plm", "isolated");
+  mca("ras", kNoAllocators);
+  mca("oob_tcp_if_include", "127.0.0.0/8");
   mca("pml", "ob1");         // whatever else is installed (ucx, libfabric)
   mca("btl", "self,vader");  // shared memory
+}
+
+bool IsSetByPerson(const std::string& parameter) {
+  return getenv(absl::StrCat("OMPI_MCA_", parameter).c_str()) != nullptr;
 }
 
 // Its remote shell is ours: all requests come from the first host (no tree), and each daemon stays
@@ -56,9 +66,13 @@ void AddSeveralHosts(const GroupOptions& options, const AddSetting& mca) {
   mca("pml", "ob1");
   mca("btl", "self,vader,tcp");
   for (const char* layer : {"btl_tcp", "oob_tcp"}) {
-    const bool any = options.network.empty();
-    mca(absl::StrCat(layer, any ? "_if_exclude" : "_if_include"),
-        any ? kNeverNetworks : options.network);
+    const std::string include = absl::StrCat(layer, "_if_include");
+    const std::string exclude = absl::StrCat(layer, "_if_exclude");
+    if (!options.network.empty()) {
+      mca(include, options.network);
+    } else if (!IsSetByPerson(include) && !IsSetByPerson(exclude)) {
+      mca(exclude, kNeverNetworks);
+    }
   }
 }
 

@@ -216,6 +216,19 @@ std::string CoordinatorsEndText(const std::string& log, const std::string& disk)
                       ":\n  | ", last);
 }
 
+// Why weftd has ended before it served. `log`: what it said.
+absl::Status EndedAtOnce(int wait_status, const std::string& run_folder, const std::string& log) {
+  constexpr int kTryAgain = 75;  // weftd's word for it
+  const std::string last = LastReasons(ReadTail(log, 4096), 5, 2000);
+  const std::string text = absl::StrCat(
+      "weftd ended at once",
+      WIFSIGNALED(wait_status) ? absl::StrCat(", by signal ", WTERMSIG(wait_status)) : "",
+      FullDiskText(run_folder), "; its log, ", log,
+      last.empty() ? ", is empty" : absl::StrCat(", ends with:\n", last));
+  const bool may_come = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kTryAgain;
+  return may_come ? absl::UnavailableError(text) : absl::InternalError(text);
+}
+
 class Foreground {
  public:
   explicit Foreground(ForegroundOptions options)
@@ -338,11 +351,8 @@ class Foreground {
     absl::Status last = absl::UnavailableError("nobody listens");
     while (absl::Now() < deadline) {
       if (options_.stop->load() == StopWish::kNow) return absl::CancelledError("stopped at once");
-      if (daemon_->Ended()) {
-        return absl::InternalError(
-            absl::StrCat("weftd ended at once", FullDiskText(options_.paths.folder),
-                         "; its log is ", log, ":\n", LastReasons(ReadTail(log, 4096), 5, 2000)));
-      }
+      if (const std::optional<int> status = daemon_->Ended())
+        return EndedAtOnce(*status, options_.paths.folder, log);
       absl::StatusOr<std::unique_ptr<ControlClient>> client = OpenDaemon(options_.socket);
       if (client.ok()) {
         client_ = *std::move(client);

@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<std::string>> Fingerprints(const JobSpec& job) {
   for (const auto* sources : {&job.data.train, &job.data.valid}) {
     for (const DataSource& source : *sources) {
       ASSIGN_OR_RETURN(const std::unique_ptr<TokenFile> file,
-                       TokenFile::Open(source.path, job.data.format));
+                       TokenFile::Open(source.path, EncodingOf(job)));
       fingerprints.push_back(absl::StrCat(source.path, " ", file->Fingerprint()));
     }
   }

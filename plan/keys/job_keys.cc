@@ -65,6 +65,8 @@ constexpr JobKey kJobKeys[] = {
      "share of data.train's windows held out instead", "", kShare},
     {"data.format", kMathematics, WEFT_FIELD(data.format),
      "{words}; `auto` looks at the first file and says which", "auto"},
+    {"data.dtype", kMathematics, WEFT_FIELD(data.dtype),
+     "{words}, of ids in files without a header; none: uint16, up to 65536 ids", "-"},
     {"data.bos_token_id", kMathematics,
      [](JobSpec& job) -> KeyField { return NumberOrNull{&job.data.bos_token_id}; },
      "documents of a packed sample start at this token (llm.c: 50256)", "-"},

@@ -17,6 +17,7 @@
 #include "plan/spec/fp8.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_spec.h"
+#include "plan/spec/learning_rate.h"
 #include "plan/spec/subnet.h"
 
 namespace weft {
@@ -92,6 +93,22 @@ void CheckSources(SpecIssues& issues, absl::string_view key,
   }
 }
 
+// How wide an id is in a file that does not say so itself.
+void CheckDtype(const JobSpec& job, SpecIssues& issues) {
+  const DataSpec& data = job.data;
+  if (data.format == TokenFormat::kBytes && data.dtype) {
+    Add(issues, "data.dtype",
+        absl::StrCat(WordOf(*data.dtype), " with data.format bytes, whose ids are bytes; ",
+                     "leave it out, or use data.format nanogpt"));
+  }
+  if (data.format == TokenFormat::kNanogpt && !data.dtype && job.model.vocab_size > kMost16BitIds) {
+    Add(issues, "data.dtype",
+        absl::StrCat("missing: 16 bits, as nanogpt files have them, cannot hold the ids of ",
+                     "model.vocab_size ", job.model.vocab_size, "; say how wide an id is in these ",
+                     "files: uint32, or uint16 if all of them are below ", kMost16BitIds));
+  }
+}
+
 void CheckData(const JobSpec& job, SpecIssues& issues) {
   if (job.data.train.empty()) {
     Add(issues, "data.train", "is empty; name at least one file of tokens");
@@ -110,6 +127,7 @@ void CheckData(const JobSpec& job, SpecIssues& issues) {
         absl::StrCat(job.model.vocab_size, " cannot hold every byte of data.format bytes; use ",
                      kByteValues, " or more"));
   }
+  CheckDtype(job, issues);
 }
 
 void CheckDocuments(const JobSpec& job, SpecIssues& issues) {
@@ -538,6 +556,13 @@ std::vector<SpecIssue> RunIssues(const JobSpec& job) {
   if (job.lora) {
     Add(issues, "lora.r",
         absl::StrCat(job.lora->r, " is not supported yet; leave the section lora out"));
+  }
+  if (FirstStepWithoutRate(job.lr_scheduler, job.training.steps) == 1) {
+    Add(issues, "lr_scheduler.min_lr",
+        absl::StrCat("0, which ", WordOf(job.lr_scheduler.type),
+                     " falls to by step 1: the learning ",
+                     "rate is 0 in every step, and nothing would be trained; use more than 0, a ",
+                     "lr_scheduler.decay_steps of 2 or more, or lr_scheduler.type constant"));
   }
   Layout least = LeastLayout(job);
   if (!job.layout.pp) least.gradient_accumulation_steps = least.pp;  // some pp divides them

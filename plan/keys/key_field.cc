@@ -30,6 +30,8 @@ constexpr std::pair<absl::string_view, absl::string_view> kOtherWords[] = {
     {"adamw_torch_fused", "adamw"},
     {"adamw_bnb_8bit", "adamw_8bit"},
     {"adamw8bit", "adamw_8bit"},
+    {"int16", "uint16"},  // ids are not negative
+    {"int32", "uint32"},
 };
 
 // Returns weft's word; `word` itself if it is none of theirs.
@@ -319,6 +321,10 @@ struct Printer {
   template <typename T>
   Value operator()(const std::optional<T>* field) const {
     return *field ? (*this)(&**field) : Value::Scalar("auto");
+  }
+  // A format has its own: null says so.
+  Value operator()(const std::optional<TokenDtype>* field) const {
+    return *field ? Value::Scalar(WordOf(**field)) : Value();
   }
   Value operator()(const NumberOrNull& field) const {
     return *field.number ? Value::Whole(**field.number) : Value();

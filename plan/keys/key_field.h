@@ -36,16 +36,15 @@ struct NumberRange {
 };
 
 // An empty optional is `auto`; std::monostate: the key does not apply (lora.r without lora).
-using KeyField =
-    std::variant<std::monostate, bool*, int*, int64_t*, uint64_t*, double*, std::string*,
-                 std::optional<bool>*, std::optional<int>*, std::optional<int64_t>*, Precision*,
-                 ReduceDtype*, OptimizerKind*, TokenFormat*, LrSchedule*, ResumeMode*, Scheduler*,
-                 FrozenFormat*, BackendKind*, Collective*, std::optional<ScheduleKind>*,
-                 std::optional<Recompute>*, std::optional<OffloadDevice>*, std::vector<Recompute>*,
-                 std::optional<std::vector<int64_t>>*, std::vector<std::string>*,
-                 std::map<std::string, std::string>*, std::vector<DataSource>*,
-                 std::vector<ParamGroup>*, std::vector<MatmulPoint>*, std::vector<CollectivePoint>*,
-                 NumberOrNull, NumberPair, NumberRange>;
+using KeyField = std::variant<
+    std::monostate, bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::optional<bool>*,
+    std::optional<int>*, std::optional<int64_t>*, Precision*, ReduceDtype*, OptimizerKind*,
+    TokenFormat*, std::optional<TokenDtype>*, LrSchedule*, ResumeMode*, Scheduler*, FrozenFormat*,
+    BackendKind*, Collective*, std::optional<ScheduleKind>*, std::optional<Recompute>*,
+    std::optional<OffloadDevice>*, std::vector<Recompute>*, std::optional<std::vector<int64_t>>*,
+    std::vector<std::string>*, std::map<std::string, std::string>*, std::vector<DataSource>*,
+    std::vector<ParamGroup>*, std::vector<MatmulPoint>*, std::vector<CollectivePoint>*,
+    NumberOrNull, NumberPair, NumberRange>;
 
 // The numbers that a field may hold. `allowed` says it: "0 or more and less than 1".
 struct Limits {

@@ -154,11 +154,10 @@ void CheckUnknown(const Value& root, const Value& node, const std::string& name,
     issues->Add(node.place, dotted, absl::StrCat("unknown key; did you mean ", alias->second, "?"));
     return;
   }
-  const std::optional<std::string> nearest = Nearest(name, siblings);
-  issues->Add(node.place, dotted,
-              nearest ? absl::StrCat("unknown key; did you mean ", *nearest, "?")
-                      : absl::StrCat("unknown key; ", path.empty() ? "sections are " : "known are ",
-                                     absl::StrJoin(siblings, ", ")));
+  const std::string all = path.empty() ? "weft keys" : absl::StrCat("weft keys ", path);
+  issues->Add(
+      node.place, dotted,
+      absl::StrCat("unknown key; ", Suggestion(name, siblings, absl::StrCat(all, " lists all"))));
 }
 
 void CheckMap(const Value& root, const Value& map, const std::string& path, Issues* issues) {
@@ -213,7 +212,7 @@ void CheckKeys(const Value& root, Issues* issues) {
     if (node == nullptr || node->is_null()) continue;
     const std::vector<std::string> accepted = absl::StrSplit(key.otherwise, ' ', absl::SkipEmpty());
     if (node->is_scalar() &&
-        std::find(accepted.begin(), accepted.end(), node->scalar) != accepted.end()) {
+        std::find(accepted.begin(), accepted.end(), node->word()) != accepted.end()) {
       continue;
     }
     const std::string found = node->is_scalar() ? absl::StrCat(node->scalar, " ") : "";

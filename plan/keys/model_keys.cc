@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "plan/keys/config_json.h"
 #include "plan/keys/key_field.h"
 #include "plan/keys/model_types.h"
 #include "plan/keys/value_reader.h"
@@ -104,24 +105,6 @@ constexpr absl::string_view kActivation = "hidden_act";
 // Blocks without experts here and there; those at the beginning are first_k_dense_replace.
 constexpr absl::string_view kDenseBlocks = "mlp_only_layers";
 
-// Published config.json files have these keys; they say nothing about how the model computes. They
-// are names that transformers writes, of generating, of other heads and of its own bookkeeping.
-constexpr absl::string_view kIgnored =
-    "architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id "
-    "chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id "
-    "diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id "
-    "exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id "
-    "gradient_checkpointing id2label is_decoder is_encoder_decoder label2id length_penalty "
-    "max_length max_sequence_length min_length n_ctx no_repeat_ngram_size num_beam_groups "
-    "num_beams num_return_sequences output_attentions output_hidden_states output_past "
-    "output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type "
-    "remove_invalid_values reorder_and_upcast_attn repetition_penalty return_dict "
-    "return_dict_in_generate router_aux_loss_coef sep_token_id summary_activation "
-    "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj suppress_tokens "
-    "task_specific_params temperature tie_encoder_decoder tokenizer_class top_k top_p torch_dtype "
-    "torchscript transformers_version typical_p unk_token_id use_bfloat16 use_cache "
-    "use_return_dict";
-
 absl::Span<const FixedKey> FixedOf(ModelFamily family) {
   if (family == ModelFamily::kGpt2) return kGpt2Fixed;
   return kLlamaFixed;
@@ -153,11 +136,19 @@ bool IsFixed(ModelFamily family, absl::string_view key) {
   return false;
 }
 
-bool IsIgnored(const ModelType& type, absl::string_view key, bool is_config) {
+bool IsIgnored(const ModelType& type, absl::string_view key) {
   if (absl::StartsWith(key, "_")) return true;
-  if (Lists(kIgnored, key) || Lists(type.passed_over, key)) return true;
-  // A llama config may carry gpt2's dropouts and the other way round: no meaning there.
-  return is_config && type.family != ModelFamily::kGpt2 && IsFixed(ModelFamily::kGpt2, key);
+  return Lists(KeysOfNoConsequence(), key) || Lists(type.passed_over, key);
+}
+
+std::string UnknownKeyText(const ModelType& type, absl::string_view name, bool is_config) {
+  if (is_config) {  // others are passed over (plan/keys/config_json.h)
+    return absl::StrCat("unknown key of a ", type.name, " model, which its own code (auto_map) ",
+                        "may read; if it does not, take auto_map out of a copy of the file");
+  }
+  return absl::StrCat("unknown key of a ", WordOf(type.family), " model; ",
+                      Suggestion(name, ModelKeyList(type.family),
+                                 "weft keys --schema and docs/job_yaml.md have all"));
 }
 
 // Adds the keys of `from` to `merged` under the family's own names.
@@ -168,13 +159,8 @@ void Merge(const ModelType& type, const Value& from, bool is_config, Value* merg
     if (name == "model_type" || (!is_config && (name == "path" || name == "init_from"))) continue;
     const ModelKey* row = RowFor(family, name);
     if (row == nullptr && !IsFixed(family, name)) {
-      if (IsIgnored(type, name, is_config)) continue;
-      const std::optional<std::string> nearest = Nearest(name, ModelKeyList(family));
-      issues->Add(node.place, absl::StrCat("model.", name),
-                  absl::StrCat("unknown key of a ", WordOf(family), " model; ",
-                               nearest ? absl::StrCat("did you mean ", *nearest, "?")
-                                       : absl::StrCat("known are ",
-                                                      absl::StrJoin(ModelKeyList(family), ", "))));
+      if (IsIgnored(type, name)) continue;
+      issues->Add(node.place, absl::StrCat("model.", name), UnknownKeyText(type, name, is_config));
       continue;
     }
     const std::string key(row != nullptr ? KeysOf(family).*row->key : absl::string_view(name));
@@ -183,13 +169,18 @@ void Merge(const ModelType& type, const Value& from, bool is_config, Value* merg
           absl::StrCat(node.place.Text(), ": model.", name, " is read as model.", key));
     }
     const Value* before = merged->Find(key);
-    if (before != nullptr && before->place.source == node.place.source && before->place.line > 0) {
+    const bool here_too = before != nullptr && before->place.source == node.place.source;
+    // transformers writes some keys under two names.
+    if (here_too && (node.is_null() || (is_config && SameValue(*before, node)))) continue;
+    if (here_too && before->place.line > 0 && !before->is_null()) {
       issues->Add(node.place, absl::StrCat("model.", name),
                   absl::StrCat("is another name of ", key, ", which stands on line ",
                                before->place.line, "; keep one of the two"));
       continue;
     }
-    if (before != nullptr) {
+    if (before != nullptr && before->is_null()) {
+      merged->Remove(key);
+    } else if (before != nullptr) {
       notes->push_back(absl::StrCat(node.place.Text(), ": model.", key, ": ", node.Found(),
                                     " replaces ", before->Found(), " of ", before->place.Text()));
       merged->Remove(key);
@@ -217,7 +208,7 @@ void CheckFixed(ModelFamily family, const Value& model, const ModelUse& use, Iss
     const bool plain = node->is_scalar() && !node->quoted;
     const double number = plain ? ParseNumber(node->scalar).value_or(-1) : -1;
     if (fixed.accepted == "0" && number == 0) continue;
-    if (node->is_scalar() && Lists(fixed.accepted, node->scalar)) continue;
+    if (node->is_scalar() && Lists(fixed.accepted, node->word())) continue;
     const std::string key = absl::StrCat("model.", fixed.key);
     const std::string other = absl::StrCat("--set ", key, "=", fixed.accepted);
     if (!use.refuse_dropouts && IsDropout(fixed.key) && number > 0 && number < 1) {
@@ -396,6 +387,22 @@ void ReadFields(const Value& tree, const Place& section, const ModelType& type, 
   }
 }
 
+// Why a model of another type cannot be had, and what comes nearest.
+std::string OtherTypeText(const Value& type, const Value* config) {
+  const std::string beyond = config == nullptr ? "" : UnknownMechanisms(*config);
+  std::string text = absl::StrCat(type.scalar, " is not supported yet",
+                                  beyond.empty() ? "" : absl::StrCat(": it has ", beyond));
+  if (const ModelType* const meant = MisspelledModelType(type.scalar)) {
+    return absl::StrCat("found ", type.scalar, ", which weft does not know; did you mean ",
+                        meant->name, "?");
+  }
+  if (type.scalar == "kimi_k2") {
+    return absl::StrCat(text, "; its shape is that of a deepseek_v3: --set ",
+                        "model.model_type=deepseek_v3 plans it");
+  }
+  return absl::StrCat(text, "; use ", ModelTypesText());
+}
+
 // Experts are named wherever there are any.
 bool Differs(const ModelKey& row, ModelShape& model, ModelShape& plain) {
   if (row.key == &ModelKeys::num_experts || row.key == &ModelKeys::experts_per_token) {
@@ -422,8 +429,7 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
   }
   const ModelType* const found = FindModelType(type->scalar);
   if (found == nullptr) {
-    issues->Add(type->place, "model.model_type",
-                absl::StrCat(type->scalar, " is not supported yet; use ", ModelTypesText()));
+    issues->Add(type->place, "model.model_type", OtherTypeText(*type, config));
     return model;
   }
   const ModelFamily family = found->family;
@@ -436,7 +442,7 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
     Merge(*found, llama ? WithSharedKeys(WithRopeKeys(from, issues), issues) : from, is_config,
           &merged, issues, notes);
   };
-  if (config != nullptr) merge(*config, true);
+  if (config != nullptr) merge(OwnModelKeys(*config, *found, issues, notes), true);
   merge(job_model, false);
   CheckFixed(family, merged, use, issues, notes);
   CheckType(*found, merged, use, issues);
@@ -515,7 +521,8 @@ std::vector<ModelKeyForm> ModelKeyForms() {
   add(kDenseBlocks, {.form = FieldForm{FieldForm::Kind::kList}});
   add(kActivation, {.values = "silu relu2"});
   add(kAttentionWindow, {.form = FieldForm{FieldForm::Kind::kWhole}});
-  for (absl::string_view name : absl::StrSplit(kIgnored, ' ', absl::SkipEmpty())) add(name, {});
+  for (absl::string_view name : absl::StrSplit(KeysOfNoConsequence(), ' ', absl::SkipEmpty()))
+    add(name, {});
   for (const ModelType& type : ModelTypes()) {
     for (absl::string_view name : absl::StrSplit(type.passed_over, ' ', absl::SkipEmpty())) {
       add(name, {});

@@ -1,6 +1,6 @@
 // The keys of section `model`: Hugging Face's config.json keys, as a table of what each fills. Keys
-// that change the mathematics have to be ones weft carries out; keys of a config.json that have
-// nothing to do with the model's mathematics are ignored by list. Pure.
+// that change the mathematics have to be ones weft carries out. What others' config.json files hold
+// besides is plan/keys/config_json.h's. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,8 +1,14 @@
 #include "plan/keys/model_types.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "plan/spec/nearest.h"
 
 namespace weft {
 namespace {
@@ -29,27 +35,78 @@ void SetNemotron(ModelShape& model) {
   model.norm_eps = 1e-5;
 }
 
+// The lists follow transformers' configurations (5.24.0, 4.57.6).
+#define WEFT_LLAMA_READS                                                               \
+  "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "    \
+  "num_key_value_heads hidden_act max_position_embeddings initializer_range head_dim " \
+  "tie_word_embeddings attention_dropout "
+#define WEFT_DEEPSEEK_READS                                                              \
+  WEFT_LLAMA_READS                                                                       \
+  "rms_norm_eps attention_bias mlp_bias first_k_dense_replace kv_lora_rank q_lora_rank " \
+  "n_routed_experts num_experts num_local_experts n_shared_experts qk_nope_head_dim "    \
+  "qk_rope_head_dim v_head_dim num_experts_per_tok moe_intermediate_size moe_layer_freq"
+
 constexpr ModelType kTypes[] = {
-    {.name = "gpt2", .family = ModelFamily::kGpt2},
-    {.name = "llama"},
-    {.name = "mistral"},
-    {.name = "mixtral", .set_defaults = SetMixtral},
-    {.name = "qwen3", .set_defaults = SetQwen3, .passed_over = "max_window_layers"},
+    {.name = "gpt2",
+     .family = ModelFamily::kGpt2,
+     .reads = "vocab_size n_positions max_position_embeddings n_embd hidden_size n_layer "
+              "num_hidden_layers n_head num_attention_heads n_inner layer_norm_epsilon "
+              "initializer_range tie_word_embeddings activation_function resid_pdrop embd_pdrop "
+              "attn_pdrop scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention"},
+    {.name = "llama", .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias mlp_bias"},
+    {.name = "mistral",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps sliding_window",
+     .defaults = "num_key_value_heads=8 sliding_window=4096"},
+    {.name = "mixtral",
+     .set_defaults = SetMixtral,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps sliding_window num_local_experts num_experts "
+                               "num_experts_per_tok router_jitter_noise",
+     .defaults = "num_key_value_heads=8 rms_norm_eps=1e-05 rope_theta=1000000"},
+    {.name = "qwen3",
+     .set_defaults = SetQwen3,
+     .passed_over = "max_window_layers",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
+                               "layer_types",
+     .defaults = "num_key_value_heads=32 head_dim=128"},
     {.name = "qwen3_moe",
      .set_defaults = SetQwen3,
      .needs = "num_local_experts num_experts_per_tok moe_intermediate_size",
-     .passed_over = kRouting},
+     .passed_over = kRouting,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
+                               "decoder_sparse_step moe_intermediate_size num_experts_per_tok "
+                               "num_experts num_local_experts mlp_only_layers",
+     .defaults = "num_key_value_heads=4"},
     {.name = "deepseek_v2",
      .needs = "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim",
-     .passed_over = kRouting},
+     .passed_over = kRouting,
+     .reads = WEFT_DEEPSEEK_READS},
     {.name = "deepseek_v3",
      .needs = "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim",
-     .passed_over = kRouting},
+     .passed_over = kRouting,
+     .reads = WEFT_DEEPSEEK_READS},
     {.name = "nemotron",
      .set_defaults = SetNemotron,
      .activation = "relu2",
-     .passed_over = "partial_rotary_factor"},
+     .passed_over = "partial_rotary_factor",
+     .reads = WEFT_LLAMA_READS "norm_eps attention_bias mlp_bias"},
 };
+
+#undef WEFT_LLAMA_READS
+#undef WEFT_DEEPSEEK_READS
+
+// Architectures of transformers 5.24.0 whose names a slip of the pen would make of those above.
+constexpr absl::string_view kOtherArchitectures[] = {
+    "deepseek_ocr2", "flava",     "llava",        "ministral", "mllama",
+    "pixtral",       "qwen3_asr", "qwen3_vl_moe", "voxtral",
+};
+
+std::string DigitsOf(absl::string_view text) {
+  std::string digits;
+  for (const char c : text) {
+    if (absl::ascii_isdigit(static_cast<unsigned char>(c))) digits.push_back(c);
+  }
+  return digits;
+}
 
 }  // namespace
 
@@ -61,6 +118,26 @@ const ModelType* FindModelType(absl::string_view name) {
   const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes),
                                    [&](const ModelType& type) { return type.name == name; });
   return found == std::end(kTypes) ? nullptr : found;
+}
+
+const ModelType* MisspelledModelType(absl::string_view name) {
+  const std::string plain =
+      absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"-", "_"}, {" ", "_"}, {".", ""}});
+  std::vector<std::string> types;
+  for (const ModelType& type : kTypes) {
+    const std::string ours(type.name);
+    if (plain == ours || absl::StrReplaceAll(plain, {{"_", ""}}) == ours) return &type;
+    types.push_back(ours);
+  }
+  const bool is_other = std::find(std::begin(kOtherArchitectures), std::end(kOtherArchitectures),
+                                  plain) != std::end(kOtherArchitectures);
+  const std::optional<std::string> nearest = Nearest(plain, types);
+  // A generation or a variant is no slip: llama4, nemotron_h, qwen2.
+  if (is_other || !nearest || absl::StartsWith(plain, *nearest) ||
+      absl::StartsWith(*nearest, plain) || DigitsOf(plain) != DigitsOf(*nearest)) {
+    return nullptr;
+  }
+  return FindModelType(*nearest);
 }
 
 std::string ModelTypesText() {

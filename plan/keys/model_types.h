@@ -20,6 +20,10 @@ struct ModelType {
   // Keys of routing, positions and formats, which the engine would have to carry out and no plan
   // depends on. Empty for the types that the engine trains.
   absl::string_view passed_over = "";
+  // Keys that transformers' configuration of the type reads in a config.json, beside passed_over,
+  // and those that all configurations have (plan/keys/config_json.h).
+  absl::string_view reads = "";
+  absl::string_view defaults = "";  // key=value of what it assumes where a config.json is silent
 
   bool is_only_planned() const { return !passed_over.empty(); }
 };
@@ -27,6 +31,9 @@ struct ModelType {
 absl::Span<const ModelType> ModelTypes();
 // Null if there is none of this name.
 const ModelType* FindModelType(absl::string_view name);
+// Returns the type that a person who wrote `name` has misspelled; null if it may be the name of
+// another architecture: one letter makes a mllama of a llama.
+const ModelType* MisspelledModelType(absl::string_view name);
 // "gpt2, llama, ... or nemotron"
 std::string ModelTypesText();
 

@@ -89,6 +89,13 @@ bool Value::is_auto() const {
   return is_scalar() && absl::EqualsIgnoreCase(scalar, "auto");
 }
 
+absl::string_view Value::word() const {
+  if (quoted) return scalar;
+  if (scalar == "True" || scalar == "TRUE") return "true";
+  if (scalar == "False" || scalar == "FALSE") return "false";
+  return scalar;
+}
+
 Value Value::Map(const Place& place) {
   Value node;
   node.kind = Kind::kMap;

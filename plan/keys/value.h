@@ -62,6 +62,8 @@ struct Value {
   bool is_list() const { return kind == Kind::kList; }
   bool is_map() const { return kind == Kind::kMap; }
   bool is_auto() const;  // the word auto, capitals or not
+  // Returns the scalar; true or false for a flag however YAML 1.2 lets it be written (True, FALSE).
+  absl::string_view word() const;
 
   const Value* Find(absl::string_view key) const;  // null if absent or not a map
   Value* Find(absl::string_view key);

@@ -36,9 +36,7 @@ void ValueReader::Wrong(absl::string_view key, absl::string_view message) const 
 void ValueReader::CheckKnown(absl::string_view key, const std::vector<std::string>& known) const {
   const absl::string_view name = key.substr(key.rfind('.') + 1);
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  const std::optional<std::string> nearest = Nearest(name, known);
-  Wrong(key, nearest ? absl::StrCat("unknown key; did you mean ", *nearest, "?")
-                     : absl::StrCat("unknown key; known are ", absl::StrJoin(known, ", ")));
+  Wrong(key, absl::StrCat("unknown key; ", Suggestion(name, known, "the docs list all")));
 }
 
 ValueReader ValueReader::Item(absl::string_view key, const Value& item, size_t index) const {
@@ -87,8 +85,8 @@ std::optional<bool> ValueReader::Flag(absl::string_view key) const {
   const Value* node = Node(key);
   if (node == nullptr) return std::nullopt;
   if (node->is_scalar() && !node->quoted) {
-    if (node->scalar == "true") return true;
-    if (node->scalar == "false") return false;
+    if (node->word() == "true") return true;
+    if (node->word() == "false") return false;
   }
   Wrong(key, absl::StrCat("found ", node->Found(), "; expected true or false"));
   return std::nullopt;

@@ -17,6 +17,11 @@ Words WordsOf(TokenFormat) {
   return kWords;
 }
 
+Words WordsOf(TokenDtype) {
+  static constexpr absl::string_view kWords[] = {"uint16", "uint32"};
+  return kWords;
+}
+
 Words WordsOf(LrSchedule) {
   static constexpr absl::string_view kWords[] = {"constant", "linear", "cosine"};
   return kWords;
@@ -24,6 +29,10 @@ Words WordsOf(LrSchedule) {
 
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name) {
   return ParseWord<TokenFormat>(name, "a token format that weft reads");
+}
+
+absl::StatusOr<TokenDtype> ParseTokenDtype(absl::string_view name) {
+  return ParseWord<TokenDtype>(name, "a type of token ids that weft reads");
 }
 
 }  // namespace weft

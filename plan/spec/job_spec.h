@@ -25,6 +25,7 @@
 namespace weft {
 
 enum class TokenFormat { kBytes, kLlmc, kNanogpt };
+enum class TokenDtype { kUint16, kUint32 };  // of an id in a file
 enum class LrSchedule { kConstant, kLinear, kCosine };
 enum class ResumeMode { kAuto, kNone };
 
@@ -33,11 +34,16 @@ struct DataSource {
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };
 
+// 16 bits hold so many ids.
+inline constexpr int64_t kMost16BitIds = 65536;
+
 struct DataSpec {
   std::vector<DataSource> train;
   std::vector<DataSource> valid;  // empty: `split` holds out a part of train, or no validation
   double split = 0;               // share of train's windows held out, [0, 1)
   TokenFormat format = TokenFormat::kBytes;
+  // An id's type where a file has no header; auto: uint16, for a vocabulary up to kMost16BitIds.
+  std::optional<TokenDtype> dtype = {};
   // Documents in a packed sample: one starts at each bos_token_id and after each eos_token_id.
   std::optional<int64_t> bos_token_id = {};
   std::optional<int64_t> eos_token_id = {};
@@ -250,9 +256,11 @@ struct JobSpec {
 };
 
 Words WordsOf(TokenFormat);
+Words WordsOf(TokenDtype);
 Words WordsOf(LrSchedule);
 Words WordsOf(ResumeMode);
 Words WordsOf(Scheduler);
 absl::StatusOr<TokenFormat> ParseTokenFormat(absl::string_view name);
+absl::StatusOr<TokenDtype> ParseTokenDtype(absl::string_view name);
 
 }  // namespace weft

@@ -13,4 +13,9 @@ namespace weft {
 std::optional<std::string> Nearest(absl::string_view word,
                                    absl::Span<const std::string> candidates);
 
+// "did you mean x?" where Nearest finds one, else "the nearest are a, b, c; " and `all`, which says
+// where all of them stand: a list of all helps nobody.
+std::string Suggestion(absl::string_view word, absl::Span<const std::string> candidates,
+                       absl::string_view all);
+
 }  // namespace weft

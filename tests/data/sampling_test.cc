@@ -211,6 +211,18 @@ TEST_F(DatasetTest, RefusesWhatLeavesNothingToTrainOnOrToHoldOut) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("holds 4 tokens, expected at least seq_len + 1 = 5"));
 
+  // Among others it is no part of the order.
+  const std::string tiny = WriteCounting("tiny", 4, 0), long_one = WriteCounting("long", 9, 0);
+  job_.data.train = {{tiny}, {long_one}, {tiny}};
+  const auto with_others = Dataset::Open(job_, true);
+  ASSERT_TRUE(with_others.ok()) << with_others.status();
+  EXPECT_EQ(with_others->windows(), 2);
+  std::vector<int32_t> tokens(4), targets(4);
+  for (int64_t sample = 0; sample < 4; ++sample) {
+    EXPECT_EQ(with_others->Sample(sample, absl::MakeSpan(tokens), absl::MakeSpan(targets)),
+              absl::OkStatus());
+  }
+
   job_.data.train = {{WriteCounting("one", 5, 0)}};
   EXPECT_TRUE(Dataset::Open(job_, true).ok());
   EXPECT_EQ(Dataset::Open(job_, false).status().code(), absl::StatusCode::kFailedPrecondition);

@@ -54,14 +54,14 @@ std::vector<int32_t> AllTokens(const TokenFile& file) {
 }
 
 TEST_F(TokenFileTest, ReadsBytesAsTokens) {
-  const auto file = TokenFile::Open(Write("a\n\xff"), TokenFormat::kBytes);
+  const auto file = TokenFile::Open(Write("a\n\xff"), {TokenFormat::kBytes});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(AllTokens(**file), (std::vector<int32_t>{97, 10, 255}));
 }
 
 TEST_F(TokenFileTest, ReadsNanogptAsLittleEndianPairs) {
   const auto file =
-      TokenFile::Open(Write(std::string("\x50\xc4\x01\x00", 4)), TokenFormat::kNanogpt);
+      TokenFile::Open(Write(std::string("\x50\xc4\x01\x00", 4)), {TokenFormat::kNanogpt});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(AllTokens(**file), (std::vector<int32_t>{50256, 1}));
 }
@@ -69,19 +69,19 @@ TEST_F(TokenFileTest, ReadsNanogptAsLittleEndianPairs) {
 TEST_F(TokenFileTest, ReadsBothKindsOfLlmcFiles) {
   std::string narrow;
   for (const uint16_t id : {uint16_t{50256}, uint16_t{7}}) Append(narrow, id);
-  auto file = TokenFile::Open(Write(Llmc(20240520, 1, 2, narrow)), TokenFormat::kLlmc);
+  auto file = TokenFile::Open(Write(Llmc(20240520, 1, 2, narrow)), {TokenFormat::kLlmc});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(AllTokens(**file), (std::vector<int32_t>{50256, 7}));
 
   std::string wide;
   for (const uint32_t id : {128000u, 5u, 4000000000u}) Append(wide, id);
-  file = TokenFile::Open(Write(Llmc(20240801, 7, 3, wide)), TokenFormat::kLlmc);
+  file = TokenFile::Open(Write(Llmc(20240801, 7, 3, wide)), {TokenFormat::kLlmc});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(AllTokens(**file), (std::vector<int32_t>{128000, 5, 2147483647}));
 }
 
 TEST_F(TokenFileTest, ReadsARangeInTheMiddle) {
-  const auto file = TokenFile::Open(Write("0123456789"), TokenFormat::kBytes);
+  const auto file = TokenFile::Open(Write("0123456789"), {TokenFormat::kBytes});
   ASSERT_TRUE(file.ok());
   std::vector<int32_t> tokens(3);
   (*file)->Read(7, absl::MakeSpan(tokens));
@@ -119,7 +119,7 @@ TEST_F(TokenFileTest, RefusesFilesThatLieAndSaysWhatWasFound) {
   };
   for (const Lie& lie : lies) {
     const std::string path = Write(lie.bytes);
-    const auto file = TokenFile::Open(path, lie.format);
+    const auto file = TokenFile::Open(path, {lie.format});
     EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << lie.name;
     EXPECT_THAT(std::string(file.status().message()), HasSubstr(lie.message)) << lie.name;
     EXPECT_THAT(std::string(file.status().message()), HasSubstr(path)) << lie.name;
@@ -129,24 +129,24 @@ TEST_F(TokenFileTest, RefusesFilesThatLieAndSaysWhatWasFound) {
 TEST_F(TokenFileTest, RefusesALlmcHeaderCutAtEveryByte) {
   const std::string whole = Llmc(20240520, 1, 1, std::string(2, '\1'));
   for (size_t size = 0; size < whole.size(); ++size) {
-    const auto file = TokenFile::Open(Write(whole.substr(0, size)), TokenFormat::kLlmc);
+    const auto file = TokenFile::Open(Write(whole.substr(0, size)), {TokenFormat::kLlmc});
     EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << size << " bytes";
   }
-  EXPECT_TRUE(TokenFile::Open(Write(whole), TokenFormat::kLlmc).ok());
+  EXPECT_TRUE(TokenFile::Open(Write(whole), {TokenFormat::kLlmc}).ok());
 }
 
 TEST_F(TokenFileTest, NamesWhatCannotBeOpened) {
-  const auto missing = TokenFile::Open(folder_ + "/absent", TokenFormat::kBytes);
+  const auto missing = TokenFile::Open(folder_ + "/absent", {TokenFormat::kBytes});
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr(folder_ + "/absent"));
 
-  const auto folder = TokenFile::Open(folder_, TokenFormat::kBytes);
+  const auto folder = TokenFile::Open(folder_, {TokenFormat::kBytes});
   EXPECT_EQ(folder.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(folder.status().message()), HasSubstr("is a folder"));
 
   const std::string pipe = folder_ + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_EQ(TokenFile::Open(pipe, TokenFormat::kBytes).status().code(),
+  EXPECT_EQ(TokenFile::Open(pipe, {TokenFormat::kBytes}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -154,12 +154,12 @@ TEST_F(TokenFileTest, NamesWhatMayNotBeRead) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read every file";
   const std::string closed = Write("abc");
   ASSERT_EQ(chmod(closed.c_str(), 0), 0);
-  EXPECT_EQ(TokenFile::Open(closed, TokenFormat::kBytes).status().code(),
+  EXPECT_EQ(TokenFile::Open(closed, {TokenFormat::kBytes}).status().code(),
             absl::StatusCode::kPermissionDenied);
 }
 
 std::string FingerprintOf(const std::string& path) {
-  const auto file = TokenFile::Open(path, TokenFormat::kBytes);
+  const auto file = TokenFile::Open(path, {TokenFormat::kBytes});
   EXPECT_TRUE(file.ok()) << file.status();
   return file.ok() ? (*file)->Fingerprint() : "";
 }

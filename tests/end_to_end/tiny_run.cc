@@ -72,16 +72,14 @@ std::unique_ptr<Child> TinyRun::Weft(const std::vector<std::string>& arguments) 
 
 std::unique_ptr<Child> TinyRun::RunWhereMounted(const std::string& folder, const std::string& on,
                                                 const std::vector<std::string>& more) {
-  std::vector<std::string> command = {"/usr/bin/unshare",
-                                      "--mount",
-                                      "sh",
-                                      "-c",
-                                      "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"",
-                                      folder,
-                                      on,
-                                      BinaryPath("/bin/weft"),
-                                      "run",
-                                      job_path_};
+  return RunUnder({"/usr/bin/unshare", "--mount", "sh", "-c",
+                   "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"", folder, on},
+                  more);
+}
+
+std::unique_ptr<Child> TinyRun::RunUnder(std::vector<std::string> command,
+                                         const std::vector<std::string>& more) {
+  command.insert(command.end(), {BinaryPath("/bin/weft"), "run", job_path_});
   command.insert(command.end(), more.begin(), more.end());
   return Start(command);
 }

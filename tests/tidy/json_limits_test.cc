@@ -30,13 +30,19 @@ struct JsonRow {
 
 const std::vector<JsonRow>& Rows() {
   static const auto* const rows = new std::vector<JsonRow>{
-      {"launcher/job_file/model_config.cc", "kMostSpecBytes", "`config.json` of a model"},
+      {"launcher/job_file/model_config.cc", "kMostSpecBytes",
+       "`config.json` and `generation_config.json` of a model"},
+      {"data/text_ends.cc", "kMostSpecBytes",
+       "`config.json` and `generation_config.json` of a model"},
+      {"launcher/inference/export_form.cc", "kMostSpecBytes",
+       "`config.json` and `generation_config.json` of a model"},
       {"checkpoint/huggingface_reader.cc", "kMostIndexBytes", "`model.safetensors.index.json`"},
       {"checkpoint/safetensors.cc", "kMaxHeaderBytes", "the header of a `.safetensors` file"},
       {"checkpoint/manifest.cc", "kMostManifestBytes", "`manifest.json` of a checkpoint"},
       {"checkpoint/folders.cc", kDefaultLimit, "a line of it, where its owner alone is wanted"},
       {"data/tokenizer_files.cc", "kMostIndexBytes",
-       "`tokenizer.json`, `tokenizer_config.json`, `vocab.json`, `added_tokens.json`"},
+       "`tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json`, `vocab.json`, "
+       "`added_tokens.json`"},
       {"text/json_lines.cc", kDefaultLimit,
        "a line of `events.jsonl`, `metrics.jsonl` or the ledger"},
       {"launcher/commands/slurm_verbs.cc", kDefaultLimit, "the last line of `metrics.jsonl`"},
@@ -51,6 +57,7 @@ const std::vector<JsonRow>& Rows() {
       {"checkpoint/model_json.cc", kDefaultLimit, kTrusted},
       {"launcher/machine/calibration.cc", kDefaultLimit, kTrusted},
       {"launcher/machine/doctor.cc", kDefaultLimit, kTrusted},
+      {"launcher/inference/export_form.cc", kDefaultLimit, kTrusted},
       {"launcher/inference/inference_run.cc", kDefaultLimit, kTrusted},
       {"launcher/job_file/job_schema.cc", kDefaultLimit, kTrusted},
       {"launcher/commands/calibrate.cc", kDefaultLimit, kTrusted}};

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -121,6 +122,10 @@ absl::StatusOr<Dataset> OpenData(const Json& request, const ModelShape& model) {
   job.model = model;
   job.training.seq_len = request.at("seq_len").get<int64_t>();
   ASSIGN_OR_RETURN(job.data.format, ParseTokenFormat(request.at("format").get<std::string>()));
+  const std::string dtype = request.at("dtype").get<std::string>();
+  if (dtype != "auto") {
+    ASSIGN_OR_RETURN(job.data.dtype, ParseTokenDtype(dtype));
+  }
   job.data.split = request.at("split").get<double>();
   auto& sources = job.data.split > 0 ? job.data.train : job.data.valid;
   for (const Json& file : request.at("files")) sources.push_back({file.get<std::string>()});
@@ -172,7 +177,7 @@ absl::Status Generate(const Json& request, const OpenedWeights& opened, Device& 
                       Events& events) {
   auto ids = request.at("ids").get<std::vector<int32_t>>();
   const auto max_tokens = request.at("max_tokens").get<int64_t>();
-  const auto stop_id = request.at("stop_id").get<int32_t>();
+  const auto stop_ids = request.at("stop_ids").get<std::set<int32_t>>();
   const auto vocabulary =
       std::min(request.at("vocabulary").get<int64_t>(), opened.model.vocab_size);
   const SamplingOptions sampling = {.temperature = request.at("temperature").get<double>(),
@@ -208,7 +213,7 @@ absl::Status Generate(const Json& request, const OpenedWeights& opened, Device& 
           "the model's logits are not finite: its training has diverged; use an earlier "
           "checkpoint");
     }
-    if (id == stop_id) {
+    if (stop_ids.count(id) > 0) {
       events.Write({{"event", "end"}, {"why", "stop_id"}});
       return absl::OkStatus();
     }

@@ -183,6 +183,7 @@ std::map<std::string, std::string> ReaderFacts(const JobSpec& job, const Layout&
   std::map<std::string, std::string> facts;
   facts["training.micro_batch_size"] = absl::StrCat(layout.micro_batch_size);
   facts["training.mixed_precision"] = absl::StrCat(WordOf(job.training.mixed_precision));
+  if (job.data.dtype) facts["data.dtype"] = absl::StrCat(WordOf(*job.data.dtype));
   if (valid == nullptr) return facts;
   facts["validation.steps"] = absl::StrCat(job.validation.steps);
   if (job.data.valid.empty()) return facts;  // a part of data.train, which RunFacts has

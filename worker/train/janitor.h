@@ -19,8 +19,8 @@ class Janitor {
   Janitor(const Janitor&) = delete;
   Janitor& operator=(const Janitor&) = delete;
 
-  // Once `step` is committed; returns at once. While it cleans, later steps wait for one more
-  // round.
+  // Once `step` is committed, or given up by all ranks; returns at once. While it cleans, later
+  // steps wait for one more round.
   void CleanUpAfter(int64_t step);
   // Until it is through, at most that long: a disk may hang.
   void Finish(std::chrono::milliseconds patience);

@@ -15,6 +15,7 @@
 #include "plan/spec/checkpoint_folder.h"
 #include "plan/spec/layout_rules.h"
 #include "plan/spec/layout_text.h"
+#include "plan/spec/learning_rate.h"
 #include "process/failpoint.h"
 #include "process/version.h"
 #include "worker/model/stage.h"
@@ -28,7 +29,6 @@
 #include "worker/train/batches.h"
 #include "worker/train/checkpoint_io.h"
 #include "worker/train/janitor.h"
-#include "worker/train/learning_rate.h"
 #include "worker/train/loss_scale.h"
 #include "worker/train/metrics.h"
 #include "worker/train/trace.h"
@@ -492,6 +492,11 @@ absl::StatusOr<SaveEnd> Trainer::Save(int64_t step) {
   }
   if (!end.committed) {
     RemoveShard(stage_folder, groups_->rank(), run_folder_);
+    // All ranks are through with the one before.
+    if (janitor_ != nullptr && unsaved_step_ > 0 && unsaved_step_ != step) {
+      janitor_->CleanUpAfter(unsaved_step_);
+    }
+    unsaved_step_ = step;
     Warn(absl::StrCat("step ", step, " is not saved: ", end.reason));
   } else if (janitor_ != nullptr) {
     Failpoint("save.clean_up");

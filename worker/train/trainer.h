@@ -207,8 +207,9 @@ class Trainer final {
   int64_t planned_bytes_ = 0;
   std::string attention_;
   std::vector<std::string> differences_;
-  int64_t after_step_ = 0;  // step of the loaded checkpoint
-  int64_t saves_ = 0;       // tried in this generation
+  int64_t after_step_ = 0;    // step of the loaded checkpoint
+  int64_t saves_ = 0;         // tried in this generation
+  int64_t unsaved_step_ = 0;  // the last one whose save was given up; 0: none was
   bool loading_ = false;
   double loss_scale_ = 1;  // of the last step's gradients
 };

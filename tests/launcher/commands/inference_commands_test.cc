@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -284,6 +285,101 @@ TEST(HuggingFaceDirectory, GoesOnWithAPrompt) {
   EXPECT_THAT(RunWeft(folder, "generate hf" + text).err,
               HasSubstr("; or give the prompt as --prompt-ids"));
   EXPECT_EQ(RunWeft(folder, "generate hf --prompt-ids 310,69,312" + rest).out, ids.out);
+}
+
+// A run that starts from somebody's model gives back a model of that kind.
+TEST(Export, KeepsWhatTheModelWasWhenTheRunBegan) {
+  const JobFolder folder;
+  const ModelShape model = SmallModel(430);
+  const nlohmann::json source = {{"architectures", {"MistralForCausalLM"}},
+                                 {"model_type", "mistral"},
+                                 {"vocab_size", 430},
+                                 {"hidden_size", 16},
+                                 {"num_hidden_layers", 2},
+                                 {"num_attention_heads", 2},
+                                 {"num_key_value_heads", 1},
+                                 {"head_dim", 8},
+                                 {"intermediate_size", 24},
+                                 {"max_position_embeddings", 40},
+                                 {"rms_norm_eps", 1e-5},
+                                 {"rope_theta", 10000.0},
+                                 {"sliding_window", 32},
+                                 {"tie_word_embeddings", true},
+                                 {"bos_token_id", 1},
+                                 {"eos_token_id", {2, 7}},
+                                 {"torch_dtype", "bfloat16"},
+                                 {"somebodys_own", "stays"}};
+  std::filesystem::create_directory(folder.path() + "/mistral");
+  folder.Write("mistral/config.json", source.dump());
+  folder.Write("mistral/generation_config.json", R"({"eos_token_id": [2, 7]})");
+  folder.Write("mistral/tokenizer.json", "{}");
+  SaveModel(folder, model, "llmc", {{"job.model.init_from", "\"" + folder.path() + "/mistral\""}});
+  const auto exported = [&](const std::string& name, const std::string& more) {
+    const Ran ran = RunWeft(folder, "export saved --hf " + name + more);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    std::ifstream stream(folder.path() + "/" + name + "/config.json");
+    return nlohmann::json::parse(stream, nullptr, false);
+  };
+  EXPECT_EQ(exported("back", ""), source);
+  for (const char* name : {"generation_config.json", "tokenizer.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder.path() + "/back/" + name)) << name;
+  }
+  // Half of fp32, within what bf16 rounds.
+  EXPECT_LT(std::filesystem::file_size(folder.path() + "/back/model.safetensors"),
+            4 * ParameterCount(model));
+  const std::string call = " --prompt-ids 310,69,312 --greedy --threads 1 --max-tokens 1";
+  EXPECT_EQ(RunWeft(folder, "generate back" + call).exit_code, 0);
+  const auto single = exported("single", " --dtype float32");
+  EXPECT_EQ(single["torch_dtype"], "float32");
+  EXPECT_EQ(single["model_type"], "mistral");
+  EXPECT_EQ(RunWeft(folder, "generate single" + call).out,
+            RunWeft(folder, "generate saved" + call).out);
+  // weft states the numbers of a model that was changed since, and the source the rest.
+  nlohmann::json other = source;
+  other["rope_theta"] = 5000.0;
+  std::filesystem::create_directory(folder.path() + "/other");
+  folder.Write("other/config.json", other.dump());
+  const auto changed = exported("changed", " --like other");
+  EXPECT_EQ(changed["rope_theta"], 10000.0);
+  EXPECT_EQ(changed["model_type"], "mistral");
+  EXPECT_EQ(changed["eos_token_id"], source["eos_token_id"]);
+  EXPECT_EQ(changed["torch_dtype"], "bfloat16");
+}
+
+// Whatever file of the directory states an end of text, and however many.
+TEST(HuggingFaceDirectory, EndsWhereItsFilesSay) {
+  const JobFolder folder;
+  SaveAndExport(folder, SmallModel(430), "llmc");
+  const std::string call = "generate hf --prompt-ids 310,69,312 --greedy --threads 1 --max-tokens ";
+  const Ran whole = RunWeft(folder, call + "12");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const auto ids = ParseIds(whole.out);
+  ASSERT_TRUE(ids.ok()) << whole.out;
+  // The first id that has not come before it.
+  size_t end = 1;
+  while (end < ids->size() &&
+         std::count(ids->begin(), ids->begin() + static_cast<int>(end), (*ids)[end]) > 0) {
+    ++end;
+  }
+  ASSERT_LT(end, ids->size()) << whole.out;
+  const auto until_end = [&] {
+    const Ran ran = RunWeft(folder, call + "12");
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    const auto told = ParseIds(ran.out);
+    return told.ok() &&
+           *told == std::vector<int32_t>(ids->begin(), ids->begin() + static_cast<int>(end));
+  };
+  EXPECT_FALSE(until_end());
+  folder.Write("hf/generation_config.json",
+               absl::StrCat(R"({"eos_token_id": [429, )", (*ids)[end], "]}"));
+  EXPECT_TRUE(until_end()) << "a list in generation_config.json";
+  std::filesystem::remove(folder.path() + "/hf/generation_config.json");
+  EXPECT_FALSE(until_end());
+  std::ifstream stream(folder.path() + "/hf/config.json");
+  auto config = nlohmann::json::parse(stream);
+  config["eos_token_id"] = (*ids)[end];
+  folder.Write("hf/config.json", config.dump());
+  EXPECT_TRUE(until_end()) << "a number in config.json";
 }
 
 // Dropouts in the config of a model that was trained with them matter to training alone.

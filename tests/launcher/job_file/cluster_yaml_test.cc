@@ -156,7 +156,7 @@ constexpr WrongProfile kWrongProfiles[] = {
      "lab.yaml:15: device.efficiency.atention: unknown key; did you mean attention?"},
     {"precision: fp32", "precision: fp64",
      "lab.yaml:19: device.matmuls[0].precision: found fp64; expected fp32, bf16, fp16 or fp8"},
-    {"k: 64", "l: 64", "lab.yaml:19: device.matmuls[0].l: unknown key; known are m, n, k"},
+    {"k: 64", "l: 64", "lab.yaml:19: device.matmuls[0].l: unknown key; the nearest are m, n, k"},
     {"matmuls:\n    - {m: 64, n: 64, k: 64, precision: fp32, flops_per_s: 1e12}", "matmuls: 3",
      "lab.yaml:18: device.matmuls: found 3; expected a list"},
     {"    matmul_bf16: 0.7\n", "",

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/launcher/job_file_for_test.h"
 
@@ -252,17 +255,9 @@ TEST_F(JobYaml, ReadsALlama) {
   EXPECT_EQ(Error(model + rest, {"model.rope_scaling={type: linear}", "model.resid_pdrop=0"}),
             "--set model.rope_scaling={type: linear}: model.rope_scaling: linear is not supported "
             "yet; use null or a map with rope_type llama3\n"
-            "--set model.resid_pdrop=0: model.resid_pdrop: unknown key of a llama model; known are "
-            "attention_bias, attention_dropout, decoder_sparse_step, expert_imbalance, "
-            "first_k_dense_replace, head_dim, hidden_act, hidden_size, initializer_range, "
-            "intermediate_size, kv_lora_rank, max_position_embeddings, mlp_bias, "
-            "mlp_only_layers, model_type, moe_intermediate_size, moe_layer_freq, "
-            "n_shared_experts, num_attention_heads, num_experts_per_tok, num_hidden_layers, "
-            "num_key_value_heads, num_local_experts, q_lora_rank, qk_nope_head_dim, "
-            "qk_rope_head_dim, rms_norm_eps, rope_parameters, rope_scaling, rope_theta, "
-            "router_jitter_noise, shared_expert_gate, shared_expert_intermediate_size, "
-            "sliding_window, tie_word_embeddings, use_layer_norm, use_plain_mlp, use_qk_norm, "
-            "use_sliding_window, v_head_dim, vocab_size");
+            "--set model.resid_pdrop=0: model.resid_pdrop: unknown key of a llama model; the "
+            "nearest are head_dim, rms_norm_eps, rope_theta; weft keys --schema and "
+            "docs/job_yaml.md have all");
 }
 
 // A published file below `model:`, with all that says nothing about how it computes.
@@ -486,6 +481,130 @@ TEST_F(JobYaml, SniffsTheFormatAndSaysWhich) {
   EXPECT_EQ(file->job.data.format, TokenFormat::kNanogpt);
   EXPECT_THAT(Error(automatic, {"data.train=[{path: lines.txt}]"}), HasSubstr("(jsonl)"));
   EXPECT_THAT(Error(automatic), HasSubstr("corpus.txt has no header and no name that tells"));
+}
+
+TEST_F(JobYaml, PassesOverWhatAGlobMeetsBesideFiles) {
+  std::filesystem::create_directories(folder_.path() + "/set/folder.txt");
+  folder_.Write("set/a.txt", std::string(100, 'x'));
+  folder_.Write("set/empty.txt", "");
+  const auto file = Read(JobWith("corpus.txt", "\"set/*.txt\""));
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->job.data.train.size(), 1);
+  EXPECT_EQ(file->job.data.train[0].path, folder_.path() + "/set/a.txt");
+  EXPECT_THAT(file->notes[0], HasSubstr("data.train: 2 of the 3 that "));
+  EXPECT_THAT(Error(JobWith("corpus.txt", "\"set/e*.txt\"")),
+              HasSubstr("is empty; training needs"));
+}
+
+TEST_F(JobYaml, ReadsFlagsAndTabsAsYamlMeansThem) {
+  for (const char* word : {"true", "True", "TRUE"}) {
+    const auto file = Read(kGoodJob, {absl::StrCat("profiler.enable=", word)});
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_TRUE(file->job.profiler.enable) << word;
+    EXPECT_TRUE(Read(std::string(kGoodJob) +
+                     "metrics: {tensorboard: " + (word[0] == 't' ? "false" : "False") + "}\n")
+                    .ok());
+  }
+  EXPECT_THAT(Error(kGoodJob, {"profiler.enable=tRUE"}), HasSubstr("expected true or false"));
+  EXPECT_THAT(Error(kGoodJob, {"profiler.enable=\"True\""}), HasSubstr("expected true or false"));
+  EXPECT_EQ(Error("job: {name: a}\ntraining:\n  steps: 3\n\tseed: 4\n"),
+            "job.yaml:4: not valid YAML: a tab indents line 4, at column 1; YAML is indented by "
+            "spaces alone");
+  EXPECT_THAT(Error(std::string("base: &base {steps: 3}\n") + kGoodJob),
+              HasSubstr("base: unknown key"));
+  EXPECT_THAT(Error(JobWith("  steps: 20", "  steps: 20\n  <<: {seed: 3}")),
+              HasSubstr("training.<<: merge keys are not supported (YAML 1.2 has none)"));
+}
+
+TEST_F(JobYaml, NamesTheNearestKeysAndWhereAllStand) {
+  EXPECT_THAT(Error(kGoodJob, {"training.quux=3"}),
+              ::testing::AllOf(HasSubstr("training.quux: unknown key; the nearest are "),
+                               HasSubstr("; weft keys training lists all")));
+  EXPECT_LT(Error(kGoodJob, {"cluster.zzzzzzz=3"}).size(), 200);
+}
+
+TEST_F(JobYaml, ReadsTokensOfTheWidthThatIsSaidOrRefuses) {
+  std::string ids32, ids16, ids64;
+  for (int32_t i = 0; i < 400; ++i) {
+    const int32_t id = i * 37 % 101 + 1;
+    const auto add = [](std::string* to, auto value) {
+      to->append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    add(&ids32, id);
+    add(&ids16, static_cast<uint16_t>(id));
+    add(&ids64, int64_t{id});
+  }
+  std::string llmc(1024, '\0');
+  const int32_t header[3] = {20240801, 7, 400};
+  llmc.replace(0, sizeof(header), reinterpret_cast<const char*>(header), sizeof(header));
+  folder_.Write("u16.bin", ids16);
+  folder_.Write("u32.bin", ids32);
+  folder_.Write("i64.bin", ids64);
+  folder_.Write("llama.bin", llmc + ids32);
+  folder_.Write("ids.npy", std::string("\x93NUMPY\x01\0", 8) + ids32);
+  folder_.Write("ids.bin", std::string("\x93NUMPY\x01\0", 8) + ids32);
+  const std::string automatic = JobWith("format: bytes", "format: auto");
+  const auto with = [](const char* file, const char* vocab_size,
+                       std::vector<std::string> more = {}) {
+    more.push_back(absl::StrCat("data.train=[{path: ", file, "}]"));
+    more.push_back(absl::StrCat("model.vocab_size=", vocab_size));
+    return more;
+  };
+  const char* const wide = "128256";
+  EXPECT_TRUE(Read(automatic, with("u16.bin", "300")).ok());
+  EXPECT_THAT(
+      Error(automatic, with("u32.bin", "300")),
+      HasSubstr("as in a file of 32-bit ids, but it would be read as uint16; set data.dtype"));
+  EXPECT_THAT(Error(automatic, with("u32.bin", wide)),
+              HasSubstr("data.dtype: missing: 16 bits, as nanogpt files have them, cannot hold the "
+                        "ids of model.vocab_size 128256"));
+  EXPECT_THAT(Error(automatic, with("u16.bin", wide)), HasSubstr("data.dtype: missing"));
+  const auto taken = Read(automatic, with("u32.bin", wide, {"data.dtype=uint32"}));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->job.data.dtype, TokenDtype::kUint32);
+  EXPECT_TRUE(Read(automatic, with("u16.bin", wide, {"data.dtype=uint16"})).ok());
+  EXPECT_TRUE(Read(automatic, with("u32.bin", "300", {"data.dtype=int32"})).ok());
+  EXPECT_THAT(Error(automatic, with("u16.bin", wide, {"data.dtype=uint32"})),
+              HasSubstr("expected below vocab_size 128256"));
+  for (const char* dtype : {"uint16", "uint32"}) {
+    EXPECT_THAT(Error(automatic, with("i64.bin", wide, {absl::StrCat("data.dtype=", dtype)})),
+                HasSubstr("as in a file of 64-bit ids"));
+  }
+  for (const char* file : {"ids.npy", "ids.bin"}) {
+    EXPECT_THAT(Error(automatic, with(file, wide, {"data.dtype=uint32"})),
+                HasSubstr("found NumPy's .npy format"));
+  }
+  const auto llama = Read(automatic, with("llama.bin", wide));
+  ASSERT_TRUE(llama.ok()) << llama.status();
+  EXPECT_EQ(llama->job.data.format, TokenFormat::kLlmc);
+  EXPECT_THAT(Error(kGoodJob, {"data.dtype=uint16"}),
+              HasSubstr("data.dtype: uint16 with data.format bytes, whose ids are bytes"));
+}
+
+TEST_F(JobYaml, SaysWhichStepsHaveNoLearningRateAndRefusesAJobOfThemAlone) {
+  const auto note = [&](const std::vector<std::string>& sets) {
+    const auto file = ReadJobText(kGoodJob, folder_.job(), {.sets = sets, .to_run = true});
+    EXPECT_TRUE(file.ok()) << file.status();
+    for (const std::string& each : file.ok() ? file->notes : std::vector<std::string>()) {
+      if (absl::StartsWith(each, "lr_scheduler.min_lr: ")) return each;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(note({"training.steps=10"}),
+            "lr_scheduler.min_lr: the learning rate of step 10, the last, is 0, which changes "
+            "nothing; lr_scheduler.decay_steps 11 or a min_lr above 0 trains to the end");
+  EXPECT_THAT(note({"training.steps=10", "lr_scheduler.decay_steps=6", "lr_scheduler.type=linear"}),
+              HasSubstr("steps 6 to 10 is 0"));
+  EXPECT_EQ(note({"training.steps=10", "lr_scheduler.decay_steps=11"}), "");
+  EXPECT_EQ(note({"training.steps=10", "lr_scheduler.min_lr=1e-5"}), "");
+  EXPECT_EQ(note({"training.steps=10", "lr_scheduler.type=constant"}), "");
+  const auto to_run =
+      ReadJobText(kGoodJob, folder_.job(), {.sets = {"training.steps=1"}, .to_run = true});
+  EXPECT_THAT(
+      std::string(to_run.status().message()),
+      HasSubstr("lr_scheduler.min_lr: 0, which cosine falls to by step 1: the learning rate "
+                "is 0 in every step"));
+  EXPECT_EQ(note({"training.steps=1", "lr_scheduler.type=constant"}), "");
 }
 
 TEST_F(JobYaml, TakesAClusterProfileByNamePathOrMap) {

@@ -50,7 +50,7 @@ TEST(Manifest, AsksForWhatTheJobNeeds) {
     ASSERT_TRUE(file.ok()) << file.status();
     const auto plan = FindPlan(file->job, Purpose::kEstimate);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    const std::string text = Manifest(
+    const std::string text = PodsManifest(
         file->job, *plan,
         {.job_text = JobFileText(file->job), .run_folder = "/data/runs/tiny_1", .save_s = 4});
     ExpectGolden(std::string("kubernetes_") + spec.name + ".yaml", text);

@@ -34,12 +34,14 @@ GroupOptions OnThreeHosts() {
 const std::vector<std::string> kCommand = {"weft-shim", "weft-worker"};
 
 TEST(MpirunArgv, IsThisLine) {
-  EXPECT_EQ(absl::StrJoin(MpirunArgv(kOptions, kCommand), " "),
-            "mpirun -n 4 --oversubscribe --bind-to none --stdin none --mca plm isolated --mca pml "
-            "ob1 --mca btl self,vader --mca mpi_yield_when_idle 1 --mca orte_tmpdir_base "
-            "/dev/shm/weft-00ff-tmp --mca btl_vader_backing_directory /dev/shm/weft-00ff-tmp --mca "
-            "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 1 "
-            "weft-shim weft-worker");
+  EXPECT_EQ(
+      absl::StrJoin(MpirunArgv(kOptions, kCommand), " "),
+      "mpirun -n 4 --oversubscribe --bind-to none --stdin none --mca plm isolated --mca ras "
+      "^alps,gridengine,loadleveler,lsf,slurm,tm --mca oob_tcp_if_include 127.0.0.0/8 --mca pml "
+      "ob1 --mca btl self,vader --mca mpi_yield_when_idle 1 --mca orte_tmpdir_base "
+      "/dev/shm/weft-00ff-tmp --mca btl_vader_backing_directory /dev/shm/weft-00ff-tmp --mca "
+      "btl_vader_single_copy_mechanism none --mca odls_base_sigkill_timeout 1 "
+      "weft-shim weft-worker");
   GroupOptions one = kOptions;
   one.hosts = {{"h1", {0, 1, 2, 3}}};
   EXPECT_EQ(MpirunArgv(one, kCommand), MpirunArgv(kOptions, kCommand));

@@ -83,6 +83,18 @@ inline SchedulerSpec FullScheduler() {
            true}};
 }
 
+inline DataSpec FullData() {
+  return {{{"/a.txt"}, {"/b.txt"}},
+          {{"/v.txt"}},
+          0.1,
+          TokenFormat::kNanogpt,
+          TokenDtype::kUint32,
+          5,
+          6,
+          true,
+          true};
+}
+
 inline JobSpec FullJob() {
   JobSpec job;
   job.name = "quickstart";
@@ -106,7 +118,7 @@ inline JobSpec FullJob() {
                .expert_ffn_size = 256,
                .rope_scaling = {8, 2, 5, 4096},
                .attention_bias = true};
-  job.data = {{{"/a.txt"}, {"/b.txt"}}, {{"/v.txt"}}, 0.1, TokenFormat::kNanogpt, 5, 6, true, true};
+  job.data = FullData();
   job.training = {
       32,   8, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16, ReduceDtype::kBf16,
       true, 3};

@@ -20,7 +20,8 @@ namespace {
 TEST(JobKeys, AreFrozen) {
   const std::vector<std::string> frozen = absl::StrSplit(
       "job.name job.output_dir model.path model.init_from tokenizer.path data.train data.valid "
-      "data.split data.format data.bos_token_id data.eos_token_id data.reset_attention_mask "
+      "data.split data.format data.dtype data.bos_token_id data.eos_token_id "
+      "data.reset_attention_mask "
       "data.reset_position_ids data.num_workers training.seq_len training.micro_batch_size "
       "training.global_batch_size training.gradient_accumulation_steps training.steps "
       "training.tokens training.gradient_clipping training.mixed_precision training.reduce_dtype "

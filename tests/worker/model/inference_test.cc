@@ -246,7 +246,7 @@ nlohmann::json Request(const std::string& checkpoint) {
           {"task", "generate"},
           {"ids", {116, 104, 101, 32}},
           {"max_tokens", 12},
-          {"stop_id", -1},
+          {"stop_ids", nlohmann::json::array()},
           {"vocabulary", 256},
           {"temperature", 0},
           {"top_k", 0},
@@ -310,7 +310,7 @@ TEST(InferenceSession, EndsWhereTheModelHasNoMorePositions) {
   EXPECT_EQ(std::ssize(told.ids), job.model.max_positions - 4 + 1);
   request["max_tokens"] = std::ssize(told.ids);
   EXPECT_EQ(Tell(request).last["why"], "max_tokens");
-  request["stop_id"] = told.ids[5];
+  request["stop_ids"] = {255, told.ids[5]};
   const Told stopped = Tell(request);
   EXPECT_EQ(stopped.last["why"], "stop_id");
   EXPECT_THAT(stopped.ids, testing::Not(testing::Contains(told.ids[5])));

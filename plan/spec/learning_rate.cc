@@ -1,4 +1,4 @@
-#include "worker/train/learning_rate.h"
+#include "plan/spec/learning_rate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +22,14 @@ double LearningRate(const LrSchedulerSpec& scheduler, double lr, int64_t trainin
   const double t = std::min(static_cast<double>(step - warmup) / decay, 1.0);
   if (scheduler.type == LrSchedule::kLinear) return lr + t * (scheduler.min_lr - lr);
   return scheduler.min_lr + (lr - scheduler.min_lr) / 2 * (1 + std::cos(std::numbers::pi * t));
+}
+
+std::optional<int64_t> FirstStepWithoutRate(const LrSchedulerSpec& scheduler,
+                                            int64_t training_steps) {
+  if (scheduler.type == LrSchedule::kConstant || scheduler.min_lr > 0) return std::nullopt;
+  const int64_t decay_end = scheduler.decay_steps > 0 ? scheduler.decay_steps : training_steps;
+  const int64_t first = std::max(decay_end, scheduler.warmup_steps + 1);
+  return first <= training_steps ? std::optional(first) : std::nullopt;
 }
 
 }  // namespace weft

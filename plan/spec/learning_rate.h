@@ -1,6 +1,7 @@
 // The learning rate as a function of the step. Pure.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "plan/spec/job_spec.h"
 
@@ -14,5 +15,10 @@ namespace weft {
 //   t)).
 double LearningRate(const LrSchedulerSpec& scheduler, double lr, int64_t training_steps,
                     int64_t step);
+
+// Returns the first step of those at the end whose rate is 0, so that they change nothing; nullopt:
+// all change something. REQUIRES: a peak above 0.
+std::optional<int64_t> FirstStepWithoutRate(const LrSchedulerSpec& scheduler,
+                                            int64_t training_steps);
 
 }  // namespace weft

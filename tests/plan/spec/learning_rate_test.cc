@@ -1,4 +1,4 @@
-#include "worker/train/learning_rate.h"
+#include "plan/spec/learning_rate.h"
 
 #include <gtest/gtest.h>
 
@@ -49,6 +49,25 @@ TEST(LearningRate, RisesFromWhereTheWarmupBegins) {
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 100, 1), 0.28);
   EXPECT_DOUBLE_EQ(LearningRate(spec, 1, 100, 5), 0.6);
   EXPECT_EQ(LearningRate(spec, 1, 100, 10), 1);
+}
+
+TEST(LearningRate, IsZeroFromTheStepThatIsNamedAndNeverBefore) {
+  for (const LrSchedule type : {LrSchedule::kConstant, LrSchedule::kLinear, LrSchedule::kCosine}) {
+    for (const int64_t warmup : {0, 1, 4, 7}) {
+      for (const int64_t decay_steps : {0, 1, 4, 5, 7, 9}) {
+        for (const double min_lr : {0.0, 0.1}) {
+          const LrSchedulerSpec spec{
+              .type = type, .warmup_steps = warmup, .decay_steps = decay_steps, .min_lr = min_lr};
+          const std::optional<int64_t> first = FirstStepWithoutRate(spec, 7);
+          for (int64_t step = 1; step <= 7; ++step) {
+            EXPECT_EQ(LearningRate(spec, 1, 7, step) == 0, first && step >= *first)
+                << WordOf(type) << " warmup " << warmup << " decay " << decay_steps << " step "
+                << step;
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

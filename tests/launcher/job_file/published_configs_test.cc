@@ -1,0 +1,263 @@
+// The config.json files of fifty models of 2024 to 2026 (published/configs.jsonl, each with its
+// source): each is read, or refused by the name of what weft lacks. published/configs.py compares
+// the rows with the files as they were published, by hand. And the rule for all others' files: what
+// is harmless is taken, what would make another model is refused by its key.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/job_file/job_yaml.h"
+#include "plan/spec/layout_rules.h"
+#include "tests/launcher/job_file_for_test.h"
+#include "tests/places.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr char kPlainJob[] =
+    "job: {name: small}\nmodel: {path: .}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
+    "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
+
+class OthersConfigs : public ::testing::Test {
+ protected:
+  absl::StatusOr<JobFile> Read(const Json& config, std::vector<std::string> sets = {}) {
+    folder_.Write("config.json", config.dump(1));
+    return ReadJobText(kPlainJob, folder_.job(), {.sets = std::move(sets), .check_files = true});
+  }
+  std::string Refusal(const Json& config, std::vector<std::string> sets = {}) {
+    const auto file = Read(config, std::move(sets));
+    return file.ok() ? "accepted" : std::string(file.status().message());
+  }
+  // The notes about the config alone.
+  std::vector<std::string> Notes(const Json& config) {
+    const auto file = Read(config);
+    EXPECT_TRUE(file.ok()) << file.status();
+    std::vector<std::string> notes;
+    for (const std::string& note : file.ok() ? file->notes : std::vector<std::string>()) {
+      const size_t at = note.find("config.json:");
+      if (at != std::string::npos) notes.push_back(note.substr(at));
+    }
+    return notes;
+  }
+
+  JobFolder folder_;
+};
+
+Json With(Json config, const Json& more) {
+  for (const auto& [key, value] : more.items()) config[key] = value;
+  return config;
+}
+
+// HuggingFaceTB/SmolLM2-135M, config.json, small.
+const Json& SmolLlama() {
+  static const Json& config = *new Json(Json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 64,
+    "initializer_range": 0.041666666666666664, "intermediate_size": 96, "is_llama_config": true,
+    "max_position_embeddings": 8192, "mlp_bias": false, "model_type": "llama",
+    "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+    "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+    "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+    "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
+    "transformers_version": "4.40.1", "use_cache": true, "vocab_size": 49152})"));
+  return config;
+}
+
+const Json& SmallGpt2() {
+  static const Json& config = *new Json(Json::parse(R"({
+    "model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 64, "n_layer": 2,
+    "n_head": 4, "activation_function": "gelu_new"})"));
+  return config;
+}
+
+TEST_F(OthersConfigs, OfFiftyModelsAreReadOrRefusedByWhatIsMissing) {
+  std::ifstream stream(SourcePath("/tests/launcher/job_file/published/configs.jsonl"));
+  int rows = 0;
+  int accepted = 0;
+  for (std::string line; std::getline(stream, line); ++rows) {
+    const Json row = Json::parse(line);
+    SCOPED_TRACE(row["name"].get<std::string>());
+    EXPECT_FALSE(row["source"].get<std::string>().empty());
+    const auto refused = row["refused"].get<std::string>();
+    const std::string found = Refusal(row["config"]);
+    if (refused.empty()) {
+      EXPECT_EQ(found, "accepted");
+      ++accepted;
+    } else {
+      EXPECT_THAT(found, HasSubstr(refused));
+    }
+  }
+  EXPECT_EQ(rows, 50);
+  EXPECT_EQ(accepted, 15);
+}
+
+// The file says kimi_k2, its code is DeepSeek-V3's.
+TEST_F(OthersConfigs, OfKimiK2ArePlannedAsDeepseekV3) {
+  std::ifstream stream(SourcePath("/tests/launcher/job_file/published/configs.jsonl"));
+  for (std::string line; std::getline(stream, line);) {
+    const Json row = Json::parse(line);
+    if (row["name"] != "Kimi-K2-Instruct") continue;
+    EXPECT_THAT(
+        Refusal(row["config"]),
+        HasSubstr("its shape is that of a deepseek_v3: --set model.model_type=deepseek_v3"));
+    const auto file = Read(row["config"], {"model.model_type=deepseek_v3"});
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(file->job.model.num_experts, 384);
+    return;
+  }
+  FAIL() << "there is no row of it";
+}
+
+TEST_F(OthersConfigs, AreTakenThoughTheyHoldKeysThatNobodyReads) {
+  const std::vector<std::string> notes = Notes(SmolLlama());
+  EXPECT_THAT(notes, Contains(HasSubstr("is_llama_config: true is passed over: transformers does "
+                                        "not read it of a llama model")));
+  EXPECT_THAT(notes, Contains(HasSubstr("transformers.js_config: a map is passed over")));
+  EXPECT_EQ(notes.size(), 2) << absl::StrJoin(notes, "\n");
+  const auto file = Read(SmolLlama());
+  EXPECT_TRUE(RunIssues(file->job).empty());
+  // Such keys change models of other types; transformers has no use for them in this one.
+  for (const Json& more : {Json{{"sliding_window", 16}}, Json{{"num_local_experts", 8}},
+                           Json{{"use_qk_norm", true}}, Json{{"clip_qkv", 8.0}}}) {
+    const auto with = Read(With(SmolLlama(), more));
+    ASSERT_TRUE(with.ok()) << with.status();
+    EXPECT_EQ(with->job.model, file->job.model) << more;
+  }
+  // Its own code may read them.
+  EXPECT_THAT(
+      Refusal(With(SmolLlama(), {{"clip_qkv", 8.0}, {"auto_map", {{"AutoModel", "a.B"}}}})),
+      HasSubstr("model.clip_qkv: unknown key of a llama model, which its own code (auto_map) "
+                "may read"));
+}
+
+TEST_F(OthersConfigs, AreTakenWithOneThingInTwoSpellings) {
+  const Json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192}};
+  Json parameters = With(llama3, {{"rope_theta", 500000.0}});
+  parameters["factor"] = 8;
+  const Json both =
+      With(SmolLlama(),
+           {{"rope_theta", 500000}, {"rope_scaling", llama3}, {"rope_parameters", parameters}});
+  const auto file = Read(both);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.model.rope_theta, 500000);
+  EXPECT_EQ(file->job.model.rope_scaling.factor, 8);
+  for (const Json& nothing : {Json(), Json(false), Json::object(), Json("")}) {
+    const auto one = Read(With(both, {{"rope_scaling", nothing}}));
+    ASSERT_TRUE(one.ok()) << nothing << one.status();
+    EXPECT_EQ(one->job.model, file->job.model) << nothing;
+  }
+  EXPECT_THAT(Refusal(With(both, {{"rope_theta", 10000}})),
+              HasSubstr("model.rope_theta: found 500000.0, but 10000 on line"));
+  parameters["factor"] = 32;
+  EXPECT_THAT(Refusal(With(both, {{"rope_parameters", parameters}})),
+              HasSubstr("model.rope_parameters: says something else than rope_scaling"));
+  // As transformers 5 writes them.
+  const Json five =
+      With(SmolLlama(), {{"rope_parameters", {{"rope_theta", 100000}, {"rope_type", "default"}}},
+                         {"dtype", "bfloat16"},
+                         {"head_dim", nullptr},
+                         {"layer_types", Json::array()}});
+  EXPECT_EQ(Refusal(five), "accepted");
+  EXPECT_EQ(Refusal(With(SmallGpt2(), {{"hidden_size", 64}, {"num_attention_heads", 4}})),
+            "accepted");
+  EXPECT_THAT(Refusal(With(SmallGpt2(), {{"hidden_size", 65}})),
+              HasSubstr("model.hidden_size: is another name of n_embd, which stands on line"));
+}
+
+TEST_F(OthersConfigs, AreRefusedByTheKeyThatWouldMakeAnotherModel) {
+  const std::pair<Json, const char*> cases[] = {
+      {{{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}},
+       "model.rope_scaling: yarn is not supported yet"},
+      {{{"partial_rotary_factor", 0.5}},
+       "model.partial_rotary_factor: found 0.5, which means rotary"},
+      {{{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}},
+       "model.quantization_config: found a map (gptq), which means weights in a quantized format"},
+      {{{"mlp_bias", true}}, "model.mlp_bias: true is not supported"},
+      {{{"hidden_act", "gelu"}}, "model.hidden_act"},
+      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}}},
+       "model.rope_parameters: a map by kind of block is not supported yet"},
+  };
+  for (const auto& [more, says] : cases) {
+    EXPECT_THAT(Refusal(With(SmolLlama(), more)), HasSubstr(says)) << more;
+  }
+  const Json harmless[] = {
+      {{"partial_rotary_factor", 1.0}},
+      {{"quantization_config", nullptr}},
+      {{"pruned_heads", Json::object()}},
+      {{"hidden_act", "swish"}},
+      {{"rope_scaling", {{"type", "linear"}, {"factor", 1.0}}}},
+      {{"rope_scaling", {{"rope_type", "default"}, {"attention_factor", nullptr}}}},
+      {{"attention_dropout", false}},
+      {{"head_dim", false}},
+      {{"mlp_bias", nullptr}},
+  };
+  const ModelShape plain = Read(SmolLlama())->job.model;
+  for (const Json& more : harmless) {
+    const auto file = Read(With(SmolLlama(), more));
+    ASSERT_TRUE(file.ok()) << more << file.status();
+    EXPECT_EQ(file->job.model, plain) << more;
+  }
+}
+
+TEST_F(OthersConfigs, MayHoldNumbersThatPythonAloneWrites) {
+  const Json more = Json::parse(R"({"limits": [0.5, 0.25, 0.125], "name": "NaN \" Infinity"})");
+  std::string text = With(SmolLlama(), more).dump(1);
+  for (const auto& [number, word] :
+       {std::pair{"0.5", "Infinity"}, std::pair{"0.25", "-Infinity"}, std::pair{"0.125", "NaN"}}) {
+    text.replace(text.find(number), std::string(number).size(), word);
+  }
+  folder_.Write("config.json", text);
+  const auto file = ReadJobText(kPlainJob, folder_.job(), {});
+  EXPECT_TRUE(file.ok()) << file.status() << text;
+}
+
+// A silent file of mistral says another thing than a silent one of llama.
+TEST_F(OthersConfigs, HaveTheDefaultsOfTheirType) {
+  const Json mistral = {
+      {"model_type", "mistral"},        {"vocab_size", 32000},    {"hidden_size", 64},
+      {"intermediate_size", 96},        {"num_hidden_layers", 2}, {"num_attention_heads", 8},
+      {"max_position_embeddings", 8192}};
+  const std::vector<std::string> longer = {"training.seq_len=8192",
+                                           "data.train=[{path: long.txt}]"};
+  folder_.Write("long.txt", std::string(100000, 'x'));
+  EXPECT_EQ(Refusal(mistral), "accepted");
+  EXPECT_EQ(Read(mistral)->job.model.num_kv_heads, 8);
+  EXPECT_THAT(Refusal(mistral, longer),
+              HasSubstr("model.sliding_window: 4096 is shorter than training.seq_len 8192"));
+  EXPECT_EQ(Refusal(With(mistral, {{"sliding_window", nullptr}}), longer), "accepted");
+}
+
+TEST_F(OthersConfigs, OfOtherTypesAreNeverCorrected) {
+  const auto says = [&](const std::string& type) {
+    return Refusal(With(SmolLlama(), {{"model_type", type}}));
+  };
+  for (const char* other :
+       {"llama4", "nemotron_h", "deepseek_v32", "deepseek_v4", "qwen2", "mllama", "llava",
+        "ministral", "pixtral", "gpt_neo", "qwen3_next", "phi3"}) {
+    EXPECT_THAT(says(other), HasSubstr(absl::StrCat(other, " is not supported yet")));
+    EXPECT_THAT(says(other), ::testing::Not(HasSubstr("did you mean"))) << other;
+  }
+  for (const auto& [slip, meant] :
+       {std::pair{"lama", "llama"}, std::pair{"Llama", "llama"}, std::pair{"gpt-2", "gpt2"},
+        std::pair{"gtp2", "gpt2"}, std::pair{"mixtrl", "mixtral"}}) {
+    EXPECT_THAT(says(slip), HasSubstr(absl::StrCat("did you mean ", meant, "?"))) << slip;
+  }
+  EXPECT_THAT(says("kimi_k2"), HasSubstr("deepseek_v3"));
+}
+
+}  // namespace
+}  // namespace weft
