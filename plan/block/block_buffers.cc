@@ -76,7 +76,7 @@ class GradientPlaces {
 
  private:
   static bool IsWide(const BlockValue& value) { return value.cols.count == 0; }
-  // What stands for `first` stands for `second` from now on.
+  // The value that stands for `first` stands for `second` from now on.
   void Join(int first, int second) { stands_for_[static_cast<size_t>(Of(second))] = Of(first); }
 
   std::vector<int> stands_for_;

@@ -84,8 +84,8 @@ enum class OpKind {
   kScaleRows,  // in: x, a logit for each row; out: x sigmoid(logit)
 };
 
-// What a gradient needs, and where it may be put, by kind of operation. Of `in`, `out`, statistics
-// and parameters the gradient of the inputs reads those named here; that of the weights reads `in`.
+// A rule says, by kind of operation, what a gradient reads and where it may be put. Of `in`, `out`
+// and statistics the gradient of the inputs reads those named here; that of the weights reads `in`.
 struct OpRule {
   bool input_reads_in = false;
   bool input_reads_out = false;

@@ -7,12 +7,12 @@
 
 namespace weft {
 
-// Of block `block`, per token at sequence length `seq_len` with causal attention (PTD-P,
-// arXiv:2104.04473, appendix; attention halved for causality), with the experts that a token is
-// sent to.
+// Returns the work of block `block`, per token at sequence length `seq_len` with causal attention
+// (PTD-P, arXiv:2104.04473, appendix; attention halved for causality), with the experts that a
+// token is sent to.
 double BlockForwardFlopsPerToken(const ModelShape& model, int64_t block, int64_t seq_len);
 
-// Of the head, per token.
+// Returns that of the head, per token.
 double HeadForwardFlopsPerToken(const ModelShape& model);
 
 }  // namespace weft

@@ -169,7 +169,7 @@ class Reader {
     field->clear();
     if (node_.is_auto()) return;
     std::vector<Recompute> modes;
-    const std::vector<absl::string_view> items = ItemsOf(node_);
+    const std::vector<absl::string_view> items = ItemsOf(node_, /*are_words=*/true);
     for (const absl::string_view item : items) {
       const absl::StatusOr<Recompute> mode = ParseWord<Recompute>(item, "a recompute mode");
       if (mode.ok()) modes.push_back(*mode);
@@ -187,7 +187,7 @@ class Reader {
     bool sound = node_.is_list() || node_.is_scalar();
     const bool even = node_.is_scalar() && node_.scalar == "even";
     const std::vector<absl::string_view> items =
-        even ? std::vector<absl::string_view>() : ItemsOf(node_);
+        even ? std::vector<absl::string_view>() : ItemsOf(node_, /*are_words=*/false);
     for (const absl::string_view item : items) sound = sound && AddRun(item, numbers);
     if (!sound || numbers.empty() != even)
       return Expected("auto, even or a list of numbers, one a stage");
@@ -225,15 +225,17 @@ class Reader {
 
  private:
   // The items of a list, as [4, 4, 3] or as plans print it: 4,4,3. A lone number is no list: other
-  // systems mean the blocks of every stage by it.
-  static std::vector<absl::string_view> ItemsOf(const Value& node) {
+  // systems mean the blocks of every stage by it. Words may be quoted, as JSON has them; numbers
+  // not.
+  static std::vector<absl::string_view> ItemsOf(const Value& node, bool are_words) {
     std::vector<absl::string_view> items;
     if (node.is_scalar()) {
       items = absl::StrSplit(node.scalar, absl::ByAnyChar("/,"));
       if (items.size() == 1) items.front() = "";
     }
     for (const Value& item : node.items) {
-      items.push_back(item.is_scalar() && !item.quoted ? absl::string_view(item.scalar) : "");
+      const bool is_plain = item.is_scalar() && (are_words || !item.quoted);
+      items.push_back(is_plain ? absl::string_view(item.scalar) : "");
     }
     return items;
   }

@@ -89,7 +89,7 @@ enum class ModelPart { kEmbedding, kBlock, kHead };
 
 enum class InitialValue { kZero, kOne, kNormal };
 
-// Whose gradients of a tensor that tp does not cut are to be summed over tp.
+// A GradientSum says why gradients of a tensor that tp does not cut have to be summed over tp.
 enum class GradientSum {
   kNone,       // each tp rank has the whole gradient: it has seen the same values
   kOwnTokens,  // it has seen its part of the tokens, under sequence parallelism

@@ -149,7 +149,7 @@ TEST_F(JournalTest, IsHeldByOneProcessAtATime) {
   const auto first = Journal::Open(path_);
   ASSERT_TRUE(first.ok()) << first.status();
   const auto second = Journal::Open(path_);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("another weftd"));
 }
 

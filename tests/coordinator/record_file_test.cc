@@ -114,7 +114,7 @@ TEST_F(RecordFileTest, IsOnlyLookedAtByWhoOpensItToRead) {
     const auto file = RecordFile::OpenToRead(path_, FormatOf(2), kCure);
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_THAT(ReadAll(**file), ElementsAre("1: a", "2: b"));
-    EXPECT_TRUE(absl::IsFailedPrecondition(RecordFile::Open(path_, FormatOf(2), kCure).status()))
+    EXPECT_TRUE(absl::IsUnavailable(RecordFile::Open(path_, FormatOf(2), kCure).status()))
         << "it is held";
   }
   const std::pair<RecordFile::Format, const char*> others[] = {

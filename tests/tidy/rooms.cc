@@ -156,7 +156,10 @@ std::vector<Room> SharedRooms() {
         {"tls_bundle", {"openssl"}},
         {"version", {"grpc", "protobuf", "sqlite"}}}},
       {"data", {"plan", "plan/spec", "text", "data"}, disk, {}},
-      {"checkpoint", {"plan", "plan/spec", "text", "process", "data", "checkpoint"}, disk, {}},
+      {"checkpoint",
+       {"plan", "plan/spec", "plan/block", "text", "process", "data", "checkpoint"},
+       disk,
+       {}},
   };
 }
 

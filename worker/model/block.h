@@ -114,7 +114,7 @@ class Block {
     int in = 0;                   // the first input of the first operation
     int out = 0;                  // of the last operation
   };
-  // What a backward pass hands from a step to the one before it.
+  // A step of a backward pass hands this on to the step before it.
   struct Arriving {
     View dnorm;                 // [R, D] the gradient of a norm's output, summed over tp
     bool is_gelu_done = false;  // a product's backward pass was through GELU, too

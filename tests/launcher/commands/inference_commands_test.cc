@@ -17,6 +17,7 @@
 #include "checkpoint/durable_file.h"
 #include "checkpoint/verify.h"
 #include "launcher/inference/token_text.h"
+#include "plan/block/tensors.h"
 #include "plan/spec/model.h"
 #include "tests/launcher/job_file_for_test.h"
 #include "tests/launcher/run_weft.h"

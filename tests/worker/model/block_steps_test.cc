@@ -20,14 +20,14 @@ std::vector<StepKind> KindsOf(const BlockOps& block) {
 
 TEST(StepsOf, AGpt2GivesGeluToTheProductBeforeIt) {
   EXPECT_THAT(
-      KindsOf(OpsOf(Gpt2Of(2, 64, 4, 256, 128), 0)),
+      KindsOf(OpsOf(weft::Gpt2Of(2, 64, 4, 256, 128), 0)),
       ElementsAre(StepKind::kNorm, StepKind::kProducts, StepKind::kAttention, StepKind::kBranch,
                   StepKind::kNorm, StepKind::kProductThenGelu, StepKind::kBranch));
 }
 
 // Fused or not, what reads one input is gathered for once.
 TEST(StepsOf, ProductsOfOneInputAreOneStep) {
-  const BlockOps apart = OpsOf(LlamaOf(2, 64, 8, 2, 176, 300), 0);
+  const BlockOps apart = OpsOf(weft::LlamaOf(2, 64, 8, 2, 176, 300), 0);
   const auto expected = ElementsAre(StepKind::kNorm, StepKind::kProducts, StepKind::kTurn,
                                     StepKind::kAttention, StepKind::kBranch, StepKind::kNorm,
                                     StepKind::kProducts, StepKind::kActivation, StepKind::kBranch);
@@ -36,9 +36,9 @@ TEST(StepsOf, ProductsOfOneInputAreOneStep) {
 }
 
 TEST(StepsOf, HaveEveryOperationOnce) {
-  ModelShape qwen3 = LlamaOf(2, 64, 8, 2, 176, 300);
+  ModelShape qwen3 = weft::LlamaOf(2, 64, 8, 2, 176, 300);
   qwen3.qk_norms = true;
-  for (const ModelShape& model : {Gpt2Of(2, 64, 4, 256, 128), qwen3}) {
+  for (const ModelShape& model : {weft::Gpt2Of(2, 64, 4, 256, 128), qwen3}) {
     const BlockOps block = OpsOf(model, 0);
     int next = 0;
     for (const BlockStep& step : StepsOf(block)) {
