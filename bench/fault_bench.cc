@@ -69,7 +69,9 @@ void WriteJob(const Options& options, const std::string& name, int steps) {
       "job: {name: ", name, ", output_dir: ", options.folder, "}\n",
       "model: {model_type: gpt2, vocab_size: 256, n_positions: 64, n_embd: 64, n_layer: 4, ",
       "n_head: 4}\n", "data: {format: bytes, train: [{path: ", options.text, "}]}\n",
-      "training: {seq_len: 64, global_batch_size: 16, steps: ", steps, ", seed: 42}\n",
+      "training: {seq_len: 64, global_batch_size: 16, steps: ", steps,
+      ", seed: 42}\n"
+      "lr_scheduler: {type: constant}\n",
       "optimizer: {name: adamw, lr: 1.0e-3}\n", "parallelism: {dp: 2, pp: 2, tp: 1}\n",
       "checkpoint: {interval: 10}\n", "cluster: {profile: cpu, slots: ", kRanks, "}\n");
 }

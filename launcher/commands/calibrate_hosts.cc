@@ -39,7 +39,8 @@ std::string JobText(const HostsProbe& probe, const Cluster& cluster) {
       "n_head: 2}\n"
       "data: {format: bytes, train: [{path: bytes.txt}]}\n"
       "training: {seq_len: 32, global_batch_size: ",
-      ranks, ", micro_batch_size: 1, steps: 1}\nparallelism: {dp: ", ranks,
+      ranks,
+      ", micro_batch_size: 1, steps: 1}\nlr_scheduler: {type: constant}\nparallelism: {dp: ", ranks,
       ", tp: 1, pp: 1, zero_stage: 0}\ncheckpoint: {interval: 1000}\ncomm: {measure_seconds: ",
       probe.seconds, "}\ncluster: {profile: cluster.yaml, nodes: ", probe.hosts, ", ",
       absl::StripPrefix(SlotsKey(cluster.device.backend), "cluster."), ": ", probe.slots,

@@ -84,7 +84,7 @@ absl::StatusOr<JobFile> TinyJob(const DoctorHosts& doctor, const std::string& fo
       "}\nmodel: {model_type: gpt2, vocab_size: 256, n_positions: 32, n_embd: 32, n_layer: 1, "
       "n_head: 2}\ndata: {format: bytes, train: [{path: ",
       Quoted(folder + "/data.txt"), "}]}\ntraining: {seq_len: 32, global_batch_size: ", ranks,
-      ", micro_batch_size: 1, steps: 1}\nparallelism: {dp: ", ranks,
+      ", micro_batch_size: 1, steps: 1}\nlr_scheduler: {type: constant}\nparallelism: {dp: ", ranks,
       ", pp: 1, tp: 1}\nfault_tolerance: {max_restarts: 0}\ncheckpoint: {interval: 0}\n"
       "cluster: {",
       cluster, "}\n");
