@@ -255,7 +255,7 @@ std::vector<Result> RunHostChecks(const proto::CheckHost& order, const JobSpec& 
                         order.token())};
   if (!is_alone) results.push_back(JudgeNetwork(job.hosts.network, OwnAddresses()));
   if (backend == BackendKind::kCpu && !(is_alone && is_coordinators)) {
-    results.push_back(JudgeMpi(FindOpenMpi()));
+    results.push_back(JudgeMpi(LookForMpirun()));
   }
   if (backend == BackendKind::kCuda) results.push_back(CheckGpuMemory(order, job, slots, &host));
   if (is_alone && is_coordinators) return results;

@@ -34,7 +34,7 @@ proto::CheckResult JudgeGpuMemory(const proto::Gpu* gpu, int64_t rank_bytes, int
 proto::CheckResult JudgeRankSharedMemory(std::optional<int64_t> free_bytes, int ranks,
                                          bool is_alone);
 
-// `found`: FindOpenMpi's, which the ranks of a job on CPUs are started by.
+// `found`: LookForMpirun's, which the ranks of a job on CPUs are started by.
 proto::CheckResult JudgeMpi(const absl::StatusOr<std::string>& found);
 
 // `addresses`: of this host. Among several hosts it needs one in the network (empty: any).

@@ -143,6 +143,12 @@ absl::StatusOr<std::string> FindOpenMpi() {
   return JudgeMpirun(path, AskProgram({path, "--version"}, "", kMpirunMs));
 }
 
+absl::StatusOr<std::string> LookForMpirun() {
+  const std::string path = FindInPath("mpirun");
+  if (path.empty()) return JudgeMpirun("", ProgramAnswer());
+  return path;
+}
+
 absl::Status CheckLoopback() {
   const std::string why = WhyNoLoopback();
   if (why.empty()) return absl::OkStatus();

@@ -34,6 +34,10 @@ absl::StatusOr<std::string> JudgeMpirun(const std::string& path,
 // JudgeMpirun of the mpirun that an agent here would start.
 absl::StatusOr<std::string> FindOpenMpi();
 
+// Returns its path without asking it for its version: an agent reaps all that end beside its ranks,
+// so that nobody else in it hears how a program ended. InvalidArgument if there is none.
+absl::StatusOr<std::string> LookForMpirun();
+
 // InvalidArgument if this host cannot reach itself at 127.0.0.1, as mpirun and its ranks do.
 absl::Status CheckLoopback();
 
