@@ -30,6 +30,7 @@ constexpr absl::string_view kCure =
 // those of its launcher alone are meant, which no child's own mpirun may inherit.
 constexpr absl::string_view kOfMpirun[] = {
     "OMPI_COMM_WORLD_",
+    "OMPI_MCA_ess=",
     "OMPI_MCA_ess_",
     "OMPI_MCA_orte_",
     "OMPI_MCA_pmix_",

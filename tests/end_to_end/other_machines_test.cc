@@ -40,7 +40,7 @@ void ExpectRefused(TinyRun& run, Child& child, int exit_code, const std::string&
 TEST(OtherMachines, TrainInAShellThatHasAnotherMpirunsVariables) {
   TinyRun run;
   const auto child =
-      run.RunUnder({"env", "OMPI_MCA_ess_base_jobid=1", "OMPI_MCA_ess_base_vpid=0",
+      run.RunUnder({"/usr/bin/env", "OMPI_MCA_ess_base_jobid=1", "OMPI_MCA_ess_base_vpid=0",
                     "OMPI_MCA_ess=pmi", "OMPI_MCA_orte_ess_num_procs=1", "OMPI_COMM_WORLD_SIZE=1",
                     "OMPI_COMM_WORLD_RANK=0", "PMIX_NAMESPACE=12345", "PMIX_RANK=0",
                     "PMIX_SERVER_URI2=pmix-server.1;tcp4://127.0.0.1:1", "PMI_RANK=0"},
@@ -51,13 +51,13 @@ TEST(OtherMachines, TrainInAShellThatHasAnotherMpirunsVariables) {
 TEST(OtherMachines, TrainBelowAnMpirunOfOne) {
   TinyRun run;
   const auto child =
-      run.RunUnder({"mpirun", "--allow-run-as-root", "-n", "1"}, {"--set", kFewSteps});
+      run.RunUnder({"/usr/bin/mpirun", "--allow-run-as-root", "-n", "1"}, {"--set", kFewSteps});
   ExpectTrained(run, *child);
 }
 
 TEST(OtherMachines, RefuseToBeStartedTwiceAtOnce) {
   TinyRun run;
-  const auto child = run.RunUnder({"env", "OMPI_COMM_WORLD_SIZE=4"}, {"--set", kFewSteps});
+  const auto child = run.RunUnder({"/usr/bin/env", "OMPI_COMM_WORLD_SIZE=4"}, {"--set", kFewSteps});
   ExpectRefused(run, *child, 2, "mpirun has started 4 copies of weft run");
 }
 
@@ -67,19 +67,16 @@ TEST(OtherMachines, TrainWhateverInterfaceAPersonHasNamed) {
        {"OMPI_MCA_oob_tcp_if_include=ib0", "OMPI_MCA_oob_tcp_if_exclude=lo"}) {
     SCOPED_TRACE(setting);
     TinyRun run;
-    const auto child = run.RunUnder({"env", setting}, {"--set", kFewSteps});
+    const auto child = run.RunUnder({"/usr/bin/env", setting}, {"--set", kFewSteps});
     ExpectTrained(run, *child);
   }
 }
 
 // A scheduler's variables name hosts that are none of this run's.
 TEST(OtherMachines, TrainInsideAJobOfSlurmOnThisHostAlone) {
-  const std::vector<std::string> job = {"env",
-                                        "SLURM_JOB_ID=7",
-                                        "SLURM_JOBID=7",
-                                        "SLURM_JOB_NODELIST=elsewhere",
-                                        "SLURM_NNODES=1",
-                                        "SLURM_NODELIST=elsewhere",
+  const std::vector<std::string> job = {"/usr/bin/env",          "SLURM_JOB_ID=7",
+                                        "SLURM_JOBID=7",         "SLURM_JOB_NODELIST=elsewhere",
+                                        "SLURM_NNODES=1",        "SLURM_NODELIST=elsewhere",
                                         "SLURM_TASKS_PER_NODE=1"};
   TinyRun run;
   const auto child = run.RunUnder(job, {"--set", kFewSteps, "--set", "cluster.scheduler=none"});
@@ -102,8 +99,8 @@ TEST(OtherMachines, NameTheMpirunThatIsNoneOfOpenMpis) {
   const auto with = [&](const std::string& words, const std::string& says) {
     std::ofstream(mpirun) << "#!/bin/sh\n" << words << "\n";
     ASSERT_EQ(chmod(mpirun.c_str(), 0700), 0);
-    const auto child =
-        run.RunUnder({"env", "PATH=" + folder + "/bin:/usr/bin:/bin"}, {"--set", kFewSteps});
+    const auto child = run.RunUnder({"/usr/bin/env", "PATH=" + folder + "/bin:/usr/bin:/bin"},
+                                    {"--set", kFewSteps});
     ExpectRefused(run, *child, 2, says);
     EXPECT_THAT(child->Stderr(), HasSubstr("weft: nothing was started"));
   };
@@ -111,14 +108,14 @@ TEST(OtherMachines, NameTheMpirunThatIsNoneOfOpenMpis) {
        mpirun + " is MPICH's (it says: HYDRA build details:)");
   with("echo 'mpirun (Open MPI) 5.0.3'", mpirun + " is Open MPI 5.0.3's; the cpu backend's ranks");
   with("echo broken >&2; exit 3", mpirun + " --version fails with exit code 3: broken");
-  const auto without = run.RunUnder({"env", "PATH=/nowhere"}, {"--set", kFewSteps});
+  const auto without = run.RunUnder({"/usr/bin/env", "PATH=/nowhere"}, {"--set", kFewSteps});
   ExpectRefused(run, *without, 2,
                 "no mpirun in PATH; the cpu backend's ranks are started by Open MPI");
 }
 
 TEST(OtherMachines, NameALoopbackThatIsDown) {
   TinyRun run;
-  const auto child = run.RunUnder({"unshare", "--net"}, {"--set", kFewSteps});
+  const auto child = run.RunUnder({"/usr/bin/unshare", "--net"}, {"--set", kFewSteps});
   if (child->Wait(240) && child->Stderr().find("unshare") != std::string::npos) {
     GTEST_SKIP() << "a network of its own needs root: " << child->Stderr();
   }
@@ -128,7 +125,7 @@ TEST(OtherMachines, NameALoopbackThatIsDown) {
 TEST(OtherMachines, TrainThoughSharedMemoryIsFull) {
   TinyRun run;
   const auto child =
-      run.RunUnder({"unshare", "--mount", "sh", "-c",
+      run.RunUnder({"/usr/bin/unshare", "--mount", "sh", "-c",
                     "mount -t tmpfs -o size=64k small /dev/shm || exit 99; "
                     "dd if=/dev/zero of=/dev/shm/full bs=4k 2>/dev/null; exec \"$@\"",
                     "sh"},
@@ -144,8 +141,8 @@ TEST(OtherMachines, NameTheLimitOfTheShellThatIsTooLow) {
   const auto refused = [](const std::string& limit, int exit_code, const std::string& says) {
     SCOPED_TRACE(limit);
     TinyRun run;
-    const auto child = run.RunUnder({"bash", "-c", "ulimit " + limit + "; exec \"$@\"", "bash"},
-                                    {"--set", kFewSteps});
+    const auto child = run.RunUnder(
+        {"/bin/bash", "-c", "ulimit " + limit + "; exec \"$@\"", "bash"}, {"--set", kFewSteps});
     ExpectRefused(run, *child, exit_code, says);
   };
   refused("-v 700000", 3, "memory: ulimit -v lets a process map 684 MiB");

@@ -31,7 +31,7 @@ class TinyRun {
   // The same where `folder` is mounted on `on`, too, for this run alone: in a mount namespace.
   std::unique_ptr<Child> RunWhereMounted(const std::string& folder, const std::string& on,
                                          const std::vector<std::string>& more = {});
-  // The same as the last words of another command: {"env", "NAME=value"}.
+  // The same as the last words of another command: {"/usr/bin/env", "NAME=value"}.
   std::unique_ptr<Child> RunUnder(std::vector<std::string> command,
                                   const std::vector<std::string>& more = {});
   // Runs it to its end within `timeout_s`; the test fails if it takes longer.
