@@ -168,6 +168,7 @@ TEST_F(ShimTest, PassesSignalsOnAsTheWishToSave) {
 
 // Open MPI sends CONT to the ranks that it ends, and waits before it sends TERM.
 TEST_F(ShimTest, TellsOnceThatItsStarterAnnouncesTheEnd) {
+  ASSERT_EQ(mkfifo((folder_.path() + "/go").c_str(), 0600), 0);
   ChildProcess starter = [&] {
     auto shell = ChildProcess::Start(
         {.argv = {"sh", "-c",
@@ -181,7 +182,6 @@ TEST_F(ShimTest, TellsOnceThatItsStarterAnnouncesTheEnd) {
     EXPECT_TRUE(shell.ok());
     return *std::move(shell);
   }();
-  ASSERT_EQ(mkfifo((folder_.path() + "/go").c_str(), 0600), 0);
   const ShimMessage started = Hear(1)[0];
   std::ofstream(folder_.path() + "/go") << "go\n";
   const ShimMessage doomed = Hear(1)[0];
