@@ -12,7 +12,7 @@ for library_bytes in 1 1000000000; do
 job: {name: run$library_bytes, output_dir: $folder}
 model: {model_type: gpt2, vocab_size: 256, n_positions: 16, n_embd: 16, n_layer: 1, n_head: 2}
 data: {format: bytes, train: [{path: $folder/text.txt}]}
-training: {seq_len: 16, global_batch_size: 2, micro_batch_size: 2, steps: 1}
+training: {seq_len: 16, global_batch_size: 2, micro_batch_size: 2, steps: 2}
 optimizer: {name: adamw, lr: 1.0e-3}
 cluster: {profile: $folder/cluster.yaml}
 YAML

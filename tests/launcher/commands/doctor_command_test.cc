@@ -116,7 +116,8 @@ TEST(Doctor, ExitsWithOneAndNamesWhatIsBroken) {
   const auto findings = BySubject(ran.out);
   ASSERT_EQ(findings.count("mpi"), 1) << ran.out << ran.err;
   EXPECT_EQ(findings.at("mpi")["health"], "broken");
-  EXPECT_THAT(std::string(findings.at("mpi")["cure"]), HasSubstr("install openmpi-bin"));
+  EXPECT_THAT(std::string(findings.at("mpi")["cure"]),
+              HasSubstr("install it (Debian: openmpi-bin)"));
 }
 
 }  // namespace

@@ -429,6 +429,7 @@ TEST(HuggingFaceDirectory, IsRefusedByName) {
        "with "
        "it; use weights of a model with silu");
   wrong = right;
+  wrong["model_type"] = "mistral";  // a llama reads no window
   wrong["sliding_window"] = 24;
   std::ofstream(config) << wrong.dump(1);
   says("eval hf --format bytes --data corpus.txt --seq-len 25", "the model has 24 positions");

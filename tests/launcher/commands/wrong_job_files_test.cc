@@ -57,7 +57,8 @@ std::vector<WrongFile> NotAJobFile() {
       {"not_yaml", JobWith("{name: small}", "{name: [small}"),
        "job.yaml:1: not valid YAML: illegal flow end"},
       {"a_tab", JobWith("  steps: 20", "\tsteps: 20"),
-       "job.yaml:15: not valid YAML: illegal tab when looking for indentation"},
+       "job.yaml:15: not valid YAML: a tab indents line 15, at column 1; YAML is indented by "
+       "spaces alone"},
       {"a_sentence", "train a model please\n",
        "job.yaml:1: not a job file: found train a model please; expected sections (job, model, "
        "data, "
