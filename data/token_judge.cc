@@ -169,7 +169,7 @@ std::string OtherKindOfFile(ByteSpan file) {
   }
   const int32_t magic = file.size() < 4 ? 0 : LoadAt<int32_t>(file, 0);
   for (const LlmcKind& kind : kLlmcKinds) {
-    // As 16-bit ids these would be above 55,000 and then 308: no GPT-2 tokenizer yields them.
+    // No GPT-2 tokenizer yields what the magics are as 16-bit ids: one above 55,000, then 308.
     if (kind.magic == magic) {
       return absl::StrCat("0: found llm.c's magic ", magic, " of ", kind.what, kind.cure);
     }

@@ -142,7 +142,7 @@ PlanReport ReportOf(const JobSpec& job, Plan plan, LinesLeftOut* unread) {
   return report;
 }
 
-// These add what takes searches of its own.
+// The front and the advice take searches of their own: they come behind the first answer.
 void AddFront(const JobSpec& job, PlanReport* report) {
   report->front = ParetoFront(QuestionOf(job), AskedLayout(job), Purpose::kEstimate, report->plan);
   report->summary.advice = AdviceOf(job, report->plan, report->summary, report->front);

@@ -58,8 +58,13 @@ absl::StatusOr<ProgramAnswer> AskProgram(const std::vector<std::string>& argv,
                                                             .stderr_fd = err.get()}));
   const Descriptor pidfd = OpenPidfd(child.pid());
   pollfd over{pidfd.get(), POLLIN, 0};
-  poll(&over, 1, timeout_ms);
+  while (poll(&over, 1, timeout_ms) < 0 && errno == EINTR) {
+  }
   const std::optional<int> status = child.Ended();
+  if (!status && over.revents != 0) {
+    return absl::InternalError(
+        absl::StrCat("how ", program, " ended is not known: this process reaps all its children"));
+  }
   if (!status) {
     return absl::DeadlineExceededError(
         absl::StrCat(program, " has not answered after ", timeout_ms / 1000, " s"));

@@ -16,7 +16,8 @@ struct ProgramAnswer {
 };
 
 // Runs the program with `input` as its standard input, whatever it answers. NotFound if it is not
-// in PATH; DeadlineExceeded if it has not ended after `timeout_ms`, and then it is killed.
+// in PATH; DeadlineExceeded if it has not ended after `timeout_ms`, and then it is killed; Internal
+// if this process reaps its children elsewhere, as an agent does: how it ended is not known then.
 absl::StatusOr<ProgramAnswer> AskProgram(const std::vector<std::string>& argv,
                                          const std::string& input, int timeout_ms);
 

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kContinued = "    ";  // a line of a message of several
 constexpr size_t kTimeBytes = 24;                 // "2026-11-21T12:00:00.123Z"
 
-// As LogLine writes it.
+// LogLine (process/log) writes a line so.
 bool IsInfo(absl::string_view line) {
   return line.size() > kTimeBytes && line[kTimeBytes - 1] == 'Z' && line[10] == 'T' &&
          absl::StartsWith(line.substr(kTimeBytes), " INFO ");

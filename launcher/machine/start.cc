@@ -40,7 +40,7 @@ using AddSetting = std::function<void(const std::string& name, const std::string
 // A batch system's variables tell mpirun of hosts that are none of this group's.
 constexpr char kNoAllocators[] = "^alps,gridengine,loadleveler,lsf,slurm,tm";
 
-// One machine only: no ssh is looked for, and no network but loopback, whatever a person has set
+// A run of one machine looks for no ssh, and for no network but loopback, whatever a person has set
 // for runs across hosts.
 void AddOneHost(const AddSetting& mca) {
   mca("plm", "isolated");

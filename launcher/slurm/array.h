@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<Sets>> ArrayTasks(const std::vector<std::string>& wor
 // The sets of task `task` with its own run folder: `output_dir`/`name`/`name`-`task`.
 Sets TaskSets(const Sets& sets, absl::string_view output_dir, absl::string_view name, int task);
 
-// That folder of a task of the array whose folder, `output_dir`/`name`, is `array`.
+// Returns the folder of a task of the array whose folder, `output_dir`/`name`, is `array`.
 std::string TaskFolder(absl::string_view array, int task);
 
 // sbatch's --dependency for "run after these have ended well", beside `other`, which may be empty.

@@ -16,8 +16,8 @@ struct BatchWords {
   std::string run_folder = {};  // absolute
   double save_s = 0;            // what one checkpoint takes
   std::string after = {};       // sbatch's --dependency
-  // These are the run folders of an array's tasks; none: it is one job. Its run folder is the one
-  // that all tasks' lie in, and `job` and `plan` are those of the task that needs most.
+  // The run folders of an array's tasks are these; none: it is one job. The array's own folder is
+  // the one that they lie in, and `job` and `plan` are those of the task that needs most.
   std::vector<std::string> tasks = {};
 };
 

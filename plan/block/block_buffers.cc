@@ -12,7 +12,7 @@ const BlockValue& ValueOf(const BlockOps& block, int value) {
   return block.values[static_cast<size_t>(value)];
 }
 
-// By value, whether a backward pass reads what lies in its memory.
+// Says of each value whether a backward pass reads what lies in its memory.
 std::vector<bool> ReadByBackward(const BlockOps& block) {
   std::vector<bool> is_read(block.values.size(), false);
   const auto read = [&](const std::vector<int>& values) {

@@ -1,7 +1,7 @@
 // The buffers of a block's training, from its list of operations (plan/block/block_ops): what a
 // forward pass keeps for the backward pass, what that makes again, and the gradients of values.
-// What an operation's gradient reads decides what is needed at all (RuleOf); the recompute mode
-// decides how much of that is kept. Pure.
+// A buffer is needed if the gradient of an operation reads it (RuleOf); the recompute mode decides
+// whether it is kept. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -105,8 +105,11 @@ std::vector<TensorSpec> Tensors(const ModelShape& model) {
                    [](const TensorSpec& tensor) { return tensor.part == ModelPart::kHead; });
   std::vector<TensorSpec> head(after_embedding, tensors.end());
   tensors.erase(after_embedding, tensors.end());
+  BlockOps ops;
   for (int64_t block = 0; block < model.num_blocks; ++block) {
-    AddBlock(OpsOf(model, block), block, tensors);
+    const bool is_first_of_its_kind = block == 0 || block == model.num_dense_blocks;
+    if (is_first_of_its_kind) ops = OpsOf(model, block);
+    AddBlock(ops, block, tensors);
   }
   std::move(head.begin(), head.end(), std::back_inserter(tensors));
   return tensors;

@@ -9,6 +9,7 @@
 #include "plan/block/block_buffers.h"
 #include "plan/errors.h"
 #include "plan/memory/attention_scratch.h"
+#include "plan/memory/block_memory.h"
 #include "plan/memory/cudnn_attention.h"
 #include "plan/schedule/schedule.h"
 #include "plan/shards/buckets.h"
@@ -192,9 +193,9 @@ void AddModelStates(absl::Span<const Bucket> buckets, const Layout& layout,
   }
 }
 
-// A block's list of operations and what a rank has of it.
+// A block's buffers and what a rank has of them.
 struct LocalBlock {
-  BlockOps ops;
+  const BlockMemory& memory;
   const Layout& layout;
   int tp_index = 0;
 };
@@ -202,7 +203,7 @@ struct LocalBlock {
 int64_t ElementsOf(const BlockBuffer& buffer, const LocalSizes& sizes, const LocalBlock& block) {
   // The engine runs no experts yet, so that no rows are routed (EngineIssues).
   const int64_t rows = buffer.rows == Rows::kPart ? sizes.part_rows : sizes.rows;
-  return rows * LocalColumns(block.ops, buffer.value, block.layout, block.tp_index);
+  return rows * LocalColumns(block.memory.ops, buffer.value, block.layout, block.tp_index);
 }
 
 void AddBlockBuffers(absl::Span<const BlockBuffer> buffers, MemoryKind kind, BufferScope scope,
@@ -225,8 +226,8 @@ void AddBlockWorkspace(const LocalSizes& sizes, const LocalBlock& block, List& l
   const auto add_statistic = [&](absl::string_view name, int64_t elements) {
     list.AddStatistic(MemoryKind::kWorkspace, BufferScope::kWork, name, elements);
   };
-  AddBlockBuffers(GradientBuffersOf(block.ops), MemoryKind::kWorkspace, BufferScope::kWorkGradient,
-                  sizes, block, list);
+  AddBlockBuffers(block.memory.gradients, MemoryKind::kWorkspace, BufferScope::kWorkGradient, sizes,
+                  block, list);
   // [N, D] all tokens of what a product takes from residuals or gives to them
   // (worker/model/token_cut.h)
   if (sizes.part_rows < sizes.rows) add("gathered", sizes.rows * sizes.hidden);
@@ -504,14 +505,17 @@ RankMemory PlanRankMemory(const ModelShape& model, const BatchShape& batch, cons
   const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, numerics.optimizer);
   RankMemory memory;
   AddModelStates(buckets, layout, numerics, memory.buffers);
-  AddStepBuffers(StepBuffersOf(model, batch, layout, at, numerics, LocalDimsOf(model, buckets)),
-                 ActivationSlotsOf(layout, model.num_blocks, at.pp), memory.buffers);
+  BlockMemoryTable blocks(model);
+  AddStepBuffers(
+      StepBuffersOf(model, batch, layout, at, numerics, LocalDimsOf(model, buckets), blocks),
+      ActivationSlotsOf(layout, model.num_blocks, at.pp), memory.buffers);
   return memory;
 }
 
 std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
                                       const Layout& layout, const GridCoordinates& at,
-                                      const Numerics& numerics, const LocalDims& dims) {
+                                      const Numerics& numerics, const LocalDims& dims,
+                                      BlockMemoryTable& blocks) {
   const LocalSizes sizes = SizesOf(model, batch, layout, numerics, dims, at.cp);
   const int stage = at.pp;
   const bool first = stage == 0;
@@ -521,8 +525,8 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
 
   List list(sizes.type);
   const bool splits = SplitsBackward(layout);
-  const LocalBlock block = {FusedOpsOf(model, 0, sizes.fused), layout, at.tp};
-  const SavedBuffers saved = SavedBuffersOf(block.ops, recompute);
+  const LocalBlock block = {blocks.Of(sizes.fused), layout, at.tp};
+  const SavedBuffers& saved = block.memory.SavedUnder(recompute);
   AddBlockBuffers(saved.kept, MemoryKind::kActivations, BufferScope::kSlot, sizes, block, list);
   // Gradient of the last block's output [R, D], which its weight gradients need. Other gradients
   // that weight gradients need take the place of activations that nobody needs then.

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/errors.h"
+#include "plan/memory/block_memory.h"
 #include "plan/shards/buckets.h"
 #include "plan/shards/factored_moments.h"
 #include "plan/shards/fused_linears.h"
@@ -214,9 +215,11 @@ struct StepBuffer {
 
 // Returns what follows the model states in PlanRankMemory's list, in its order, for the rank at pp
 // and cp of `at`; but one slot, one pending pass with one block, one block and one head stand for
-// all of them: sums need no names and no copies (plan/memory/stage_memory).
+// all of them: sums need no names and no copies (plan/memory/stage_memory). `blocks`: of a model
+// that differs in its number of blocks at most.
 std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape& batch,
                                       const Layout& layout, const GridCoordinates& at,
-                                      const Numerics& numerics, const LocalDims& dims);
+                                      const Numerics& numerics, const LocalDims& dims,
+                                      BlockMemoryTable& blocks);
 
 }  // namespace weft

@@ -72,7 +72,7 @@ MemoryBytes BytesByKind(const RankMemory& memory) {
 
 StageMemoryTable::StageMemoryTable(const ModelShape& model, const BatchShape& batch,
                                    const Numerics& numerics)
-    : model_(model), batch_(batch), numerics_(numerics) {}
+    : model_(model), batch_(batch), numerics_(numerics), blocks_(model) {}
 
 StageMemoryTable::Key::Key(const Layout& layout, int of_stage)
     : properties(layout),
@@ -130,8 +130,9 @@ StageMemoryTable::Parts StageMemoryTable::Measure(const Key& key) {
   Parts parts;
   parts.share = &ShareOf(key, sample);
   if (!key.keeps_fp8_weights) sample.layout.zero_stage = 3;
-  for (const StepBuffer& buffer : StepBuffersOf(sample.model, sample.batch, sample.layout,
-                                                {.pp = key.stage}, numerics_, parts.share->dims)) {
+  for (const StepBuffer& buffer :
+       StepBuffersOf(sample.model, sample.batch, sample.layout, {.pp = key.stage}, numerics_,
+                     parts.share->dims, blocks_)) {
     switch (buffer.scope) {
       case BufferScope::kTokens:
         parts.token_elements.push_back(buffer.elements);

@@ -113,6 +113,7 @@ class StageMemoryTable {
   ModelShape model_;
   BatchShape batch_;
   Numerics numerics_;
+  BlockMemoryTable blocks_;
   std::unordered_map<Key, Parts, Hash> parts_;
   // Neighbours ask for the same, of the stages of a layout in turns.
   struct Last {

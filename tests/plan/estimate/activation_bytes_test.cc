@@ -35,7 +35,7 @@ TEST(BlockActivationBytes, AreThoseOfThePaper) {
       {"1T", 25600, 160, 1050, 612.5, 212.5, 100},
   };
   for (const auto& c : cases) {
-    const Question question = OfThePaper(Gpt(48, c.hidden, c.heads, 51200, 2048), 2048);
+    const Question question = OfThePaper(Gpt2Of(48, c.hidden, c.heads, 51200, 2048), 2048);
     const auto saved_mib = [&](bool sequence_parallel, Recompute recompute) {
       const Layout layout = {.tp = 8, .sequence_parallel = sequence_parallel};
       return BlockActivationBytes(question, layout, recompute).saved / kMiB;
@@ -49,7 +49,7 @@ TEST(BlockActivationBytes, AreThoseOfThePaper) {
 
 // The same worked example: 512 * 768 * 12 * (10 + 24 + 5 * 12 * 512 / 768) bytes per sequence.
 TEST(BlockActivationBytes, OfTheWorkedExampleAre349MegabytesPerSequence) {
-  const Question question = OfThePaper(Gpt(12, 768, 12, 40512, 512), 512);
+  const Question question = OfThePaper(Gpt2Of(12, 768, 12, 40512, 512), 512);
   const BlockFootprint block = BlockActivationBytes(question, Layout{}, Recompute::kNone);
   const double statistics = 16.0 * 512;  // the example has none
   const double sequence = 12 * (block.saved - statistics);
@@ -164,7 +164,7 @@ TEST(InFlightOf, IsWhatTheScheduleItselfHolds) {
 // The factor of Narayanan et al., SC'21, 2.2.2: 1 + (p - 1) / (p v) of a 1F1B first stage.
 TEST(InFlightOf, OfInterleavedStagesIsThePapersFactor) {
   const Question question =
-      QuestionAbout(Gpt(96, 12288, 96, 51200, 2048), 2048, "megatron", Precision::kFp16);
+      QuestionAbout(Gpt2Of(96, 12288, 96, 51200, 2048), 2048, "megatron", Precision::kFp16);
   const Layout layout = {.pp = 8,
                          .pp_schedule = ScheduleKind::kInterleaved,
                          .gradient_accumulation_steps = 64,

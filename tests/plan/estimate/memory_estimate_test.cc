@@ -36,7 +36,7 @@ TEST(MemoryEstimate, SumsItsTermsAndNamesTheLargest) {
 
 // Sizes on purpose: nothing divides evenly.
 ModelShape Odd(ModelFamily family) {
-  ModelShape model = Gpt(7, 24, 4, 257, 9);
+  ModelShape model = Gpt2Of(7, 24, 4, 257, 9);
   model.family = family;
   model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
   model.ffn_size = 40;
@@ -200,7 +200,7 @@ TEST(EstimateStageMemory, IsNotExactWhereTheEngineCannotRunTheLayoutYet) {
 
 // Closed forms of what cannot be listed yet follow the list: where both exist they agree.
 TEST(ClosedFormStageMemory, IsWithinAThousandthOfTheListOfWeftsBuffers) {
-  for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), Llama70b()}) {
+  for (const ModelShape& model : {Gpt2Of(12, 768, 12, 50257, 1024), Llama70b()}) {
     std::vector<Layout> layouts = SmallLayouts();
     layouts.push_back({.cp = 4, .micro_batch_size = 2});
     layouts.push_back({.pp = 4, .micro_batch_size = 2, .offload_optimizer = OffloadDevice::kCpu});
@@ -281,7 +281,7 @@ std::vector<Layout> AnyLayouts() {
 
 TEST(ClosedFormStageMemory, NeverDecreasesWithMicroBatchOrSequence) {
   for (const std::string& engine : EngineProfileNames()) {
-    for (const ModelShape& model : {Gpt(20, 768, 16, 50257, 1 << 20), Llama70b(), Mixtral()}) {
+    for (const ModelShape& model : {Gpt2Of(20, 768, 16, 50257, 1 << 20), Llama70b(), Mixtral()}) {
       for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kFp16}) {
         Question question = QuestionAbout(model, 4096, engine, precision);
         for (Layout layout : AnyLayouts()) {
@@ -392,7 +392,7 @@ TEST(ClosedFormStageMemory, StaysAPositiveNumberForAbsurdQuestions) {
 
 // weft's own figure beside the worked example's 25,276 MB (docs/estimates.md says why it differs).
 TEST(EstimateStageMemory, OfTheWorkedExampleInWeftIsThis) {
-  ModelShape model = Gpt(12, 768, 12, 40512, 512);
+  ModelShape model = Gpt2Of(12, 768, 12, 40512, 512);
   model.tied_embeddings = false;
   EXPECT_EQ(ParameterCount(model), 147'675'648);
   Question question = QuestionAbout(model, 512, "weft", Precision::kFp32);

@@ -4,23 +4,9 @@
 #include <string>
 
 #include "plan/estimate/question.h"
+#include "tests/plan/sample_models.h"
 
 namespace weft {
-
-inline ModelShape Gpt(int64_t blocks, int64_t hidden, int64_t heads, int64_t vocabulary,
-                      int64_t positions) {
-  ModelShape model;
-  model.family = ModelFamily::kGpt2;
-  model.vocab_size = vocabulary;
-  model.hidden_size = hidden;
-  model.num_blocks = blocks;
-  model.num_heads = heads;
-  model.num_kv_heads = heads;
-  model.head_dim = hidden / heads;
-  model.ffn_size = 4 * hidden;
-  model.max_positions = positions;
-  return model;
-}
 
 inline ModelShape Llama70b() {
   ModelShape model;

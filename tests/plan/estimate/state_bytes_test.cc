@@ -25,11 +25,11 @@ Question Unpadded(const ModelShape& model) {
 }
 
 TEST(ParametersOf, AreTheInventorysOnOneRank) {
-  ModelShape untied = Gpt(12, 768, 12, 50257, 1024);
+  ModelShape untied = Gpt2Of(12, 768, 12, 50257, 1024);
   untied.tied_embeddings = false;
   ModelShape biased = Llama70b();
   biased.attention_bias = true;
-  for (const ModelShape& model : {Gpt(12, 768, 12, 50257, 1024), untied, Llama70b(), biased,
+  for (const ModelShape& model : {Gpt2Of(12, 768, 12, 50257, 1024), untied, Llama70b(), biased,
                                   Mixtral(), DeepseekV3(), Nemotron340b(), Qwen30bA3b()}) {
     const StageParameters parameters = ParametersOf(Unpadded(model), Layout{}, 0);
     EXPECT_EQ(static_cast<int64_t>(parameters.all()), ParameterCount(model));
@@ -37,7 +37,7 @@ TEST(ParametersOf, AreTheInventorysOnOneRank) {
 }
 
 TEST(ParametersOf, AreOnAllStagesTheWholeWithATiedTableTwice) {
-  const ModelShape model = Gpt(12, 768, 12, 50257, 1024);
+  const ModelShape model = Gpt2Of(12, 768, 12, 50257, 1024);
   for (const int pp : {2, 3, 4, 5}) {
     double sum = 0;
     for (int stage = 0; stage < pp; ++stage) {
@@ -153,7 +153,7 @@ TEST(StatesOf, FollowTheOptimizer) {
 
 // Whole tensors' on each rank, whatever tp and ZeRO cut: the inventory's, of the stage.
 TEST(StatesOf, CountRowsAndColumnsOfTheInventory) {
-  for (const ModelShape& model : {Llama70b(), Gpt(12, 768, 12, 50257, 1024)}) {
+  for (const ModelShape& model : {Llama70b(), Gpt2Of(12, 768, 12, 50257, 1024)}) {
     const Question question = QuestionAbout(model, 1024, "weft", Precision::kBf16);
     for (Layout layout : {Layout{}, Layout{.dp = 4, .tp = 8, .zero_stage = 1}, Layout{.pp = 4}}) {
       for (int stage = 0; stage < layout.pp; ++stage) {
@@ -273,7 +273,8 @@ TEST(ParametersOf, CountAdaptersModuleByModuleAsTheInventoryHasThem) {
 }
 
 TEST(ParametersOf, CountOneAdapterForGpt2sQueriesKeysAndValuesAndBothOutputs) {
-  Question question = QuestionAbout(Gpt(12, 768, 12, 50257, 1024), 1024, "weft", Precision::kBf16);
+  Question question =
+      QuestionAbout(Gpt2Of(12, 768, 12, 50257, 1024), 1024, "weft", Precision::kBf16);
   const auto adapters = [&](std::vector<std::string> modules) {
     const LoraSpec lora{.target_modules = std::move(modules)};
     question.adapters = LowRankAdapters{.rank = 8, .targets = TargetsOf(lora)};
@@ -301,7 +302,7 @@ TEST(StatesOf, CutTheAdaptersOfExpertsOverThoseThatHoldThem) {
 // 2, fp32 gradient copy, master and two moments 16.
 TEST(StatesOf, OfTheWorkedExampleAreTwentyBytesPerParameter) {
   const Question question =
-      QuestionAbout(Gpt(12, 768, 12, 40512, 512), 512, "megatron", Precision::kFp16);
+      QuestionAbout(Gpt2Of(12, 768, 12, 40512, 512), 512, "megatron", Precision::kFp16);
   StageParameters parameters;
   parameters.linear = 147.0e6;
   EXPECT_EQ(StatesOf(question, Layout{}, parameters).resting(), 2940e6);
