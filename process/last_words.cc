@@ -39,8 +39,7 @@ void AddLimit(const char* name, int resource, rlim_t unit, const char* unit_name
     why = std::string("the system has refused a thread or another resource (") + error.what() + ")";
   } catch (const std::exception& error) {
     why += std::string(": ") + error.what();
-  } catch (...) {
-    why += "";
+  } catch (...) {  // of no kind that says more
   }
   const std::string limits = LimitsOnProcesses();
   std::fprintf(stderr, "%s: %s%s%s\n", program_invocation_short_name, why.c_str(),
