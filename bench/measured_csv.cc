@@ -102,8 +102,10 @@ ModelShape ShapeOf(Row& row, std::vector<std::string>& assumed) {
   const int64_t heads = row.Count("heads");
   const bool plain =
       !gated && (row.CountOr("kv_heads", heads) != heads || row.CountOr("experts", 0) > 0);
-  shape.family = gated || plain ? ModelFamily::kLlama : ModelFamily::kGpt2;
-  shape.plain_ffn = shape.layer_norms = plain;
+  SetArchitecture(gated   ? Architecture::kLlama
+                  : plain ? Architecture::kNemotron
+                          : Architecture::kGpt2,
+                  shape);
   shape.vocab_size = row.Count("vocab");
   shape.hidden_size = row.Count("hidden");
   shape.num_blocks = row.Count("layers");

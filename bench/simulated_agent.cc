@@ -208,7 +208,7 @@ JobSpec SmallJob(int hosts, int ranks) {
   JobSpec job;
   job.name = "small";
   job.output_dir = "/tmp/weft";
-  job.model.family = ModelFamily::kGpt2;
+  SetArchitecture(Architecture::kGpt2, job.model);
   job.model.vocab_size = 256;
   job.model.hidden_size = 256;
   job.model.num_blocks = 2;

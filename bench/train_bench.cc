@@ -78,8 +78,7 @@ Assignment AssignmentOf(const Options& options, const std::string& folder) {
   JobSpec& job = assignment.job;
   job.name = "bench";
   job.output_dir = folder;
-  job.model = {.family = ModelFamily::kGpt2,
-               .vocab_size = options.vocab_size,
+  job.model = {.vocab_size = options.vocab_size,
                .hidden_size = options.width,
                .num_blocks = options.blocks,
                .num_heads = options.width / 64,
@@ -87,6 +86,7 @@ Assignment AssignmentOf(const Options& options, const std::string& folder) {
                .head_dim = 64,
                .ffn_size = 4 * options.width,
                .max_positions = options.seq_len};
+  SetArchitecture(Architecture::kGpt2, job.model);
   job.data.format = TokenFormat::kNanogpt;
   job.data.dtype = TokenDtype::kUint32;
   job.data.train = {{folder + "/tokens.bin"}};

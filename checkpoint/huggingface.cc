@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <list>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +14,8 @@
 #include "nlohmann/json.hpp"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
+#include "plan/keys/config_writer.h"
+#include "plan/keys/value.h"
 #include "plan/spec/layout_rules.h"
 
 namespace weft {
@@ -20,89 +23,17 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-void AddGpt2Block(int64_t block, std::vector<HuggingFaceTensor>* tensors) {
-  const std::string theirs = absl::StrCat("transformer.h.", block, ".");
-  const std::string ours = absl::StrCat("blocks.", block, ".");
-  for (const char* kind : {".weight", ".bias"}) {
-    const bool is_matrix = kind == std::string(".weight");
-    tensors->push_back({absl::StrCat(theirs, "ln_1", kind), {absl::StrCat(ours, "norm1", kind)}});
-    tensors->push_back({absl::StrCat(theirs, "attn.c_attn", kind),
-                        {absl::StrCat(ours, "attn.q", kind), absl::StrCat(ours, "attn.k", kind),
-                         absl::StrCat(ours, "attn.v", kind)},
-                        is_matrix});
-    tensors->push_back({absl::StrCat(theirs, "attn.c_proj", kind),
-                        {absl::StrCat(ours, "attn.o", kind)},
-                        is_matrix});
-    tensors->push_back({absl::StrCat(theirs, "ln_2", kind), {absl::StrCat(ours, "norm2", kind)}});
-    tensors->push_back(
-        {absl::StrCat(theirs, "mlp.c_fc", kind), {absl::StrCat(ours, "mlp.up", kind)}, is_matrix});
-    tensors->push_back({absl::StrCat(theirs, "mlp.c_proj", kind),
-                        {absl::StrCat(ours, "mlp.down", kind)},
-                        is_matrix});
-  }
-}
-
-void AddLlamaBlock(int64_t block, bool attention_bias, std::vector<HuggingFaceTensor>* tensors) {
-  const std::string theirs = absl::StrCat("model.layers.", block, ".");
-  const std::string ours = absl::StrCat("blocks.", block, ".");
-  const auto add = [&](absl::string_view their_name, absl::string_view our_name) {
-    tensors->push_back({absl::StrCat(theirs, their_name), {absl::StrCat(ours, our_name)}});
-  };
-  add("input_layernorm.weight", "norm1.weight");
-  for (const char* part : {"q", "k", "v", "o"}) {
-    const std::string their_part = absl::StrCat("self_attn.", part, "_proj");
-    add(their_part + ".weight", absl::StrCat("attn.", part, ".weight"));
-    if (attention_bias) add(their_part + ".bias", absl::StrCat("attn.", part, ".bias"));
-  }
-  add("post_attention_layernorm.weight", "norm2.weight");
-  for (const char* part : {"gate", "up", "down"}) {
-    add(absl::StrCat("mlp.", part, "_proj.weight"), absl::StrCat("mlp.", part, ".weight"));
-  }
-}
-
-OrderedJson Gpt2Config(const ModelShape& model) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", model.vocab_size},
-          {"n_positions", model.max_positions},
-          {"n_embd", model.hidden_size},
-          {"n_layer", model.num_blocks},
-          {"n_head", model.num_heads},
-          {"n_inner", model.ffn_size},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", model.norm_eps},
-          {"resid_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"attn_pdrop", 0.0}};
-}
-
-OrderedJson LlamaConfig(const ModelShape& model) {
-  OrderedJson config = {{"architectures", {"LlamaForCausalLM"}},
-                        {"model_type", "llama"},
-                        {"vocab_size", model.vocab_size},
-                        {"max_position_embeddings", model.max_positions},
-                        {"hidden_size", model.hidden_size},
-                        {"num_hidden_layers", model.num_blocks},
-                        {"num_attention_heads", model.num_heads},
-                        {"num_key_value_heads", model.num_kv_heads},
-                        {"head_dim", model.head_dim},
-                        {"intermediate_size", model.ffn_size},
-                        {"hidden_act", "silu"},
-                        {"rms_norm_eps", model.norm_eps},
-                        {"rope_theta", model.rope_theta},
-                        {"rope_scaling", nullptr},
-                        {"attention_bias", model.attention_bias},
-                        {"attention_dropout", 0.0},
-                        {"mlp_bias", false}};
-  const RopeScaling& scaling = model.rope_scaling;
-  if (scaling.factor != 1) {
-    config["rope_scaling"] = {{"rope_type", "llama3"},
-                              {"factor", scaling.factor},
-                              {"low_freq_factor", scaling.low_freq_factor},
-                              {"high_freq_factor", scaling.high_freq_factor},
-                              {"original_max_position_embeddings", scaling.original_max_positions}};
-  }
-  return config;
+OrderedJson JsonOf(const Value& value) {
+  OrderedJson json;
+  if (value.is_list()) json = OrderedJson::array();
+  for (const Value& item : value.items) json.push_back(JsonOf(item));
+  for (const auto& [name, node] : value.entries) json[name] = JsonOf(node);
+  if (!value.is_scalar()) return json;
+  if (value.quoted) return value.scalar;
+  if (value.scalar == "true" || value.scalar == "false") return value.scalar == "true";
+  if (const std::optional<int64_t> whole = ParseWholeNumber(value.scalar)) return *whole;
+  if (const std::optional<double> number = ParseNumber(value.scalar)) return *number;
+  return value.scalar;
 }
 
 // The parts one below the other, and their common dims.
@@ -150,32 +81,8 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-std::vector<HuggingFaceTensor> HuggingFaceTensors(const ModelShape& model) {
-  CHECK(model.num_experts == 0);
-  const bool is_gpt2 = model.family == ModelFamily::kGpt2;
-  std::vector<HuggingFaceTensor> tensors;
-  const std::string embedding(kTokenEmbeddingName);
-  tensors.push_back(
-      {is_gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", {embedding}});
-  if (is_gpt2) tensors.push_back({"transformer.wpe.weight", {"embed.positions.weight"}});
-  for (int64_t block = 0; block < model.num_blocks; ++block) {
-    if (is_gpt2) {
-      AddGpt2Block(block, &tensors);
-    } else {
-      AddLlamaBlock(block, model.attention_bias, &tensors);
-    }
-  }
-  const std::string norm = is_gpt2 ? "transformer.ln_f" : "model.norm";
-  tensors.push_back({norm + ".weight", {"final_norm.weight"}});
-  if (is_gpt2) tensors.push_back({norm + ".bias", {"final_norm.bias"}});
-  if (!model.tied_embeddings) tensors.push_back({"lm_head.weight", {"head.weight"}});
-  return tensors;
-}
-
 std::string HuggingFaceConfig(const ModelShape& model) {
-  OrderedJson config = model.family == ModelFamily::kGpt2 ? Gpt2Config(model) : LlamaConfig(model);
-  config["initializer_range"] = model.initializer_range;
-  config["tie_word_embeddings"] = model.tied_embeddings;
+  OrderedJson config = JsonOf(ConfigTree(model));
   // Whoever has a tokenizer knows them; the defaults of a family may lie outside the vocabulary.
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;

@@ -1,25 +1,17 @@
-// Hugging Face directories: config.json and model.safetensors of a GPT2LMHeadModel or a
-// LlamaForCausalLM, which `transformers` and whatever reads its files can load. Rotary positions
-// need no change of order: weft turns the pairs that Hugging Face turns.
+// Hugging Face directories: config.json and model.safetensors, which `transformers` and whatever
+// reads its files can load (a GPT2LMHeadModel, a Qwen3ForCausalLM; names are in
+// checkpoint/huggingface_names.h). Rotary positions need no change of order: weft turns the pairs
+// that Hugging Face turns.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "checkpoint/huggingface_names.h"
 #include "checkpoint/reader.h"
 #include "plan/spec/model.h"
 
 namespace weft {
-
-// A tensor of the directory and what of weft's it is made of.
-struct HuggingFaceTensor {
-  std::string name;                // "transformer.h.0.attn.c_attn.weight"
-  std::vector<std::string> parts;  // stacked along their first dim: {q, k, v}
-  bool transposed = false;         // then turned over: GPT-2's Conv1D holds [in, out]
-};
-
-// Every tensor of the model's directory. REQUIRES: CheckModel holds, no experts.
-std::vector<HuggingFaceTensor> HuggingFaceTensors(const ModelShape& model);
 
 // The text of config.json.
 std::string HuggingFaceConfig(const ModelShape& model);

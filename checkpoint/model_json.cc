@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,12 +15,20 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The fields of ModelShape beside its family.
-struct CountField {
+// The key is older than the word.
+constexpr char kArchitecture[] = "family";
+
+// The members of ModelShape beside its architecture, but for those of models that nobody trains.
+using Field = std::variant<int64_t ModelShape::*, double ModelShape::*, bool ModelShape::*,
+                           double RopeScaling::*, int64_t RopeScaling::*>;
+
+struct Member {
   const char* key;
-  int64_t ModelShape::*field;
+  Field field;
+  // Files of before it was there lack it: it is then as the architecture has it.
+  bool is_new = false;
 };
-constexpr CountField kCounts[] = {
+constexpr Member kMembers[] = {
     {"vocab_size", &ModelShape::vocab_size},
     {"hidden_size", &ModelShape::hidden_size},
     {"num_blocks", &ModelShape::num_blocks},
@@ -31,91 +40,97 @@ constexpr CountField kCounts[] = {
     {"num_experts", &ModelShape::num_experts},
     {"experts_per_token", &ModelShape::experts_per_token},
     {"expert_ffn_size", &ModelShape::expert_ffn_size},
-};
-struct NumberField {
-  const char* key;
-  double ModelShape::*field;
-};
-constexpr NumberField kNumbers[] = {
     {"norm_eps", &ModelShape::norm_eps},
     {"initializer_range", &ModelShape::initializer_range},
     {"rope_theta", &ModelShape::rope_theta},
-};
-struct FlagField {
-  const char* key;
-  bool ModelShape::*field;
-};
-constexpr FlagField kFlags[] = {
     {"tied_embeddings", &ModelShape::tied_embeddings},
     {"attention_bias", &ModelShape::attention_bias},
-};
-struct ScalingField {
-  const char* key;
-  double RopeScaling::*field;
-};
-constexpr ScalingField kScalings[] = {
     {"rope_factor", &RopeScaling::factor},
     {"rope_low_freq_factor", &RopeScaling::low_freq_factor},
     {"rope_high_freq_factor", &RopeScaling::high_freq_factor},
+    {"rope_original_max_positions", &RopeScaling::original_max_positions},
+    {"qk_norms", &ModelShape::qk_norms, true},
+    {"layer_norms", &ModelShape::layer_norms, true},
+    {"plain_ffn", &ModelShape::plain_ffn, true},
+    {"bare_output", &ModelShape::bare_output, true},
+    {"ffn_bias", &ModelShape::ffn_bias, true},
+    {"learned_positions", &ModelShape::learned_positions, true},
+    {"scaled_residual_init", &ModelShape::scaled_residual_init, true},
 };
-constexpr char kRopeOriginal[] = "rope_original_max_positions";
+
+// Calls visit(reference to the member's value).
+template <typename Model, typename Visit>
+auto Visited(Model& model, const Field& field, const Visit& visit) {
+  struct Each {
+    Model& model;
+    const Visit& visit;
+    auto operator()(int64_t ModelShape::*of) const { return visit(model.*of); }
+    auto operator()(double ModelShape::*of) const { return visit(model.*of); }
+    auto operator()(bool ModelShape::*of) const { return visit(model.*of); }
+    auto operator()(double RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
+    auto operator()(int64_t RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
+  };
+  return std::visit(Each{model, visit}, field);
+}
+
+std::string TextOf(int64_t value) {
+  return absl::StrCat(value);
+}
+std::string TextOf(double value) {
+  return absl::StrFormat("%.17g", value);
+}
+std::string TextOf(bool value) {
+  return value ? "true" : "false";
+}
 
 absl::Status Wrong(absl::string_view found, absl::string_view expected) {
   return absl::InvalidArgumentError(absl::StrCat("found ", found, ", expected ", expected));
 }
 
-absl::Status ReadCount(const Json& object, const char* key, int64_t* value) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_unsigned() ||
-      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+absl::Status ReadValue(const Json& found, const char* key, int64_t& value) {
+  if (!found.is_number_unsigned() ||
+      found.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     return Wrong(absl::StrCat("no whole number at '", key, "'"), "one >= 0");
   }
-  *value = found->get<int64_t>();
+  value = found.get<int64_t>();
   return absl::OkStatus();
 }
 
-absl::Status ReadNumber(const Json& object, const char* key, double* value) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) {
-    return Wrong(absl::StrCat("no number at '", key, "'"), "one");
+absl::Status ReadValue(const Json& found, const char* key, double& value) {
+  if (!found.is_number()) return Wrong(absl::StrCat("no number at '", key, "'"), "one");
+  value = found.get<double>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadValue(const Json& found, const char* key, bool& value) {
+  if (!found.is_boolean()) return Wrong(absl::StrCat("no flag at '", key, "'"), "true or false");
+  value = found.get<bool>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadArchitecture(const Json& object, ModelShape& model) {
+  const auto found = object.find(kArchitecture);
+  if (found == object.end() || !found->is_string()) {
+    return Wrong(absl::StrCat("no string at '", kArchitecture, "'"), "one");
   }
-  *value = found->get<double>();
-  return absl::OkStatus();
-}
-
-absl::Status ReadFlag(const Json& object, const char* key, bool* value) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_boolean()) {
-    return Wrong(absl::StrCat("no flag at '", key, "'"), "true or false");
-  }
-  *value = found->get<bool>();
-  return absl::OkStatus();
-}
-
-absl::Status ReadFamily(const Json& object, ModelFamily* family) {
-  const auto found = object.find("family");
-  if (found == object.end() || !found->is_string()) return Wrong("no string at 'family'", "one");
-  const absl::StatusOr<ModelFamily> parsed = ParseFamily(found->get<std::string>());
+  const absl::StatusOr<Architecture> parsed =
+      ParseWord<Architecture>(found->get<std::string>(), "an architecture that weft knows");
   if (!parsed.ok()) {
-    return Wrong(absl::StrCat("model family ", found->get<std::string>()), "gpt2 or llama");
+    return Wrong(absl::StrCat("model family ", found->get<std::string>()),
+                 Alternatives(WordsOf(Architecture())));
   }
-  *family = *parsed;
+  SetArchitecture(*parsed, model);
   return absl::OkStatus();
 }
 
 }  // namespace
 
 std::string ModelJson(const ModelShape& model) {
-  std::string text = absl::StrCat("{\"family\": \"", WordOf(model.family), "\"");
-  const auto add = [&text](const char* key, const std::string& value) {
-    absl::StrAppend(&text, ",\n    \"", key, "\": ", value);
-  };
-  const auto digits = [](double value) { return absl::StrFormat("%.17g", value); };
-  for (const auto& [key, field] : kCounts) add(key, absl::StrCat(model.*field));
-  for (const auto& [key, field] : kNumbers) add(key, digits(model.*field));
-  for (const auto& [key, field] : kFlags) add(key, model.*field ? "true" : "false");
-  for (const auto& [key, field] : kScalings) add(key, digits(model.rope_scaling.*field));
-  add(kRopeOriginal, absl::StrCat(model.rope_scaling.original_max_positions));
+  std::string text = absl::StrCat("{\"", kArchitecture, "\": \"", WordOf(model.architecture), "\"");
+  for (const Member& member : kMembers) {
+    absl::StrAppend(&text, ",\n    \"", member.key,
+                    "\": ", Visited(model, member.field, [](auto value) { return TextOf(value); }));
+  }
   return text + "}";
 }
 
@@ -123,20 +138,16 @@ absl::StatusOr<ModelShape> ParseModelJson(absl::string_view text) {
   const Json object = ParseJson(text).value_or(nullptr);
   if (!object.is_object()) return Wrong("no object", "the model's shape");
   ModelShape model;
-  RETURN_IF_ERROR(ReadFamily(object, &model.family));
-  for (const auto& [key, field] : kCounts) {
-    RETURN_IF_ERROR(ReadCount(object, key, &(model.*field)));
+  RETURN_IF_ERROR(ReadArchitecture(object, model));
+  for (const Member& member : kMembers) {
+    const auto found = object.find(member.key);
+    if (found == object.end() && member.is_new) continue;
+    const Json value = found == object.end() ? Json() : *found;
+    RETURN_IF_ERROR(Visited(model, member.field,
+                            [&](auto& field) { return ReadValue(value, member.key, field); }));
   }
-  for (const auto& [key, field] : kNumbers) {
-    RETURN_IF_ERROR(ReadNumber(object, key, &(model.*field)));
-  }
-  for (const auto& [key, field] : kFlags) {
-    RETURN_IF_ERROR(ReadFlag(object, key, &(model.*field)));
-  }
-  for (const auto& [key, field] : kScalings) {
-    RETURN_IF_ERROR(ReadNumber(object, key, &(model.rope_scaling.*field)));
-  }
-  RETURN_IF_ERROR(ReadCount(object, kRopeOriginal, &model.rope_scaling.original_max_positions));
+  // Older files say nothing of mechanisms, and that gpt2 has no biases.
+  if (!object.contains("learned_positions")) SetArchitecture(model.architecture, model);
   const absl::Status valid = CheckModel(model);
   if (!valid.ok()) return Wrong(valid.message(), "a model that can be");
   return model;

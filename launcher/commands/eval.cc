@@ -159,7 +159,7 @@ void Print(const EvalArguments& arguments, const FoundWeights& found, const Chec
   }
   const ModelShape& model = found.model;
   std::cout << found.path << "\n"
-            << absl::StrFormat("  model       %s, %d parameters\n", WordOf(model.family),
+            << absl::StrFormat("  model       %s, %d parameters\n", ModelTypeOf(model),
                                ParameterCount(model))
             << absl::StrFormat("  loss        %.6f nats per %s\n", loss, bytes ? "byte" : "token")
             << absl::StrFormat("  perplexity  %.4f\n", std::exp(loss));

@@ -212,7 +212,7 @@ void Record(const PreparedJob& prepared, const ProgressState& state, int64_t fro
   entry.weft = VersionText();
   entry.job = job.name;
   entry.model =
-      absl::StrCat(WordOf(job.model.family), ", ", ParameterCount(job.model), " parameters");
+      absl::StrCat(ModelTypeOf(job.model), ", ", ParameterCount(job.model), " parameters");
   entry.layout = LayoutText(plan.layout);
   entry.workers = plan.layout.world_size();
   entry.steps = measured->steps;

@@ -74,14 +74,14 @@ class Comparison {
         notes_(notes) {}
 
   void Run() {
-    if (model_.family != own_.family) {
-      values_.Wrong(kKey, absl::StrCat(folder_, " holds a ", WordOf(own_.family),
-                                       " model, the job's is a ", WordOf(model_.family)));
+    if (!ComputeAlike(model_, own_)) {
+      values_.Wrong(kKey, absl::StrCat(folder_, " holds a ", ModelTypeOf(own_),
+                                       " model, the job's is a ", ModelTypeOf(model_)));
       return;
     }
     // Other heads cut the same matrices otherwise: nothing that was learned would be left.
     MustBe(keys_.num_heads, model_.num_heads, own_.num_heads);
-    if (model_.family == ModelFamily::kLlama) {
+    if (!keys_.head_dim.empty()) {
       MustBe(keys_.num_kv_heads, model_.num_kv_heads, own_.num_kv_heads);
       MustBe(keys_.head_dim, model_.head_dim, own_.head_dim);
     }
@@ -90,7 +90,7 @@ class Comparison {
                     absl::StrCat("found true, but ", folder_, " has a head of its own; use false"));
     }
     MayBe(keys_.norm_eps, NumberText(model_.norm_eps), NumberText(own_.norm_eps));
-    if (model_.family != ModelFamily::kLlama) return;
+    if (model_.learned_positions) return;
     MayBe(keys_.rope_theta, NumberText(model_.rope_theta), NumberText(own_.rope_theta));
     MayBe(keys_.rope_scaling, LineText(RopeScalingValue(model_.rope_scaling)),
           LineText(RopeScalingValue(own_.rope_scaling)));
@@ -122,7 +122,7 @@ class Comparison {
 
   const ModelShape& model_;
   const ModelShape& own_;
-  const ModelKeys keys_ = KeysOf(model_.family);
+  const ModelKeys keys_ = KeysOf(model_.architecture);
   const std::string& folder_;
   const ValueReader values_;
   std::vector<std::string>* const notes_;

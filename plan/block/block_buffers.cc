@@ -99,7 +99,83 @@ bool IsGathered(const BlockOps& block, int value) {
   });
 }
 
+// Takes buffers for values, and back when they are not read any more.
+class PassPlaces {
+ public:
+  explicit PassPlaces(const BlockOps& block) : block_(block) {
+    places_.of_value.assign(block.values.size(), kNowhere);
+    for (const BlockOp& op : block.ops) {
+      if (op.kind != OpKind::kAttention) continue;
+      for (const int cached : {op.in[1], op.in[2]}) {
+        places_.of_value[static_cast<size_t>(block.PlaceOf(cached))] = PassBuffers::kInCache;
+      }
+    }
+    Take(0);
+  }
+
+  PassBuffers Run() {
+    for (size_t i = 0; i < block_.ops.size(); ++i) {
+      const BlockOp& op = block_.ops[i];
+      for (const int value : op.statistics) Take(block_.PlaceOf(value));
+      for (const int value : op.out) Take(block_.PlaceOf(value));
+      for (const auto* const values : {&op.in, &op.out, &op.statistics}) {
+        for (const int value : *values) GiveBack(block_.PlaceOf(value), i);
+      }
+    }
+    for (size_t value = 0; value < block_.values.size(); ++value) {
+      const auto place = static_cast<size_t>(block_.PlaceOf(static_cast<int>(value)));
+      places_.of_value[value] = places_.of_value[place];
+    }
+    return std::move(places_);
+  }
+
+ private:
+  static constexpr int kNowhere = -2;
+
+  bool Fits(const BlockBuffer& buffer, const BlockValue& value) const {
+    return buffer.is_statistic == value.is_statistic &&
+           ValueOf(block_, buffer.value).cols.count == value.cols.count;
+  }
+
+  void Take(int value) {
+    int& index = places_.of_value[static_cast<size_t>(value)];
+    if (index != kNowhere) return;
+    const BlockValue& of = ValueOf(block_, value);
+    for (size_t i = 0; i < places_.buffers.size() && index == kNowhere; ++i) {
+      if (is_free_[i] && Fits(places_.buffers[i], of)) index = static_cast<int>(i);
+    }
+    if (index == kNowhere) {
+      index = static_cast<int>(places_.buffers.size());
+      places_.buffers.push_back({of.name, of.rows, value, of.is_statistic});
+      is_free_.push_back(true);
+    }
+    is_free_[static_cast<size_t>(index)] = false;
+  }
+
+  // After operation `op`, if it is the last that touches the value.
+  void GiveBack(int value, size_t op) {
+    const int index = places_.of_value[static_cast<size_t>(value)];
+    if (index == PassBuffers::kInCache || value == block_.PlaceOf(block_.output)) return;
+    const bool is_touched_later =
+        std::any_of(block_.ops.begin() + static_cast<std::ptrdiff_t>(op) + 1, block_.ops.end(),
+                    [&](const BlockOp& later) {
+                      const auto touches = [&](int of) { return block_.PlaceOf(of) == value; };
+                      return std::any_of(later.in.begin(), later.in.end(), touches) ||
+                             std::any_of(later.out.begin(), later.out.end(), touches);
+                    });
+    if (!is_touched_later) is_free_[static_cast<size_t>(index)] = true;
+  }
+
+  const BlockOps& block_;
+  PassBuffers places_;
+  std::vector<bool> is_free_;
+};
+
 }  // namespace
+
+PassBuffers PassBuffersOf(const BlockOps& block) {
+  return PassPlaces(block).Run();
+}
 
 SavedBuffers SavedBuffersOf(const BlockOps& block, Recompute recompute) {
   const std::vector<bool> is_read = ReadByBackward(block);

@@ -134,15 +134,13 @@ class Builder {
 // Radford et al., GPT-2, 2.3: residual projections start at 1/sqrt(N) for N residual layers.
 double ResidualStd(const ModelShape& model) {
   const double std = model.initializer_range;
-  return model.family == ModelFamily::kGpt2
-             ? std / std::sqrt(2.0 * static_cast<double>(model.num_blocks))
-             : std;
+  return model.scaled_residual_init ? std / std::sqrt(2.0 * static_cast<double>(model.num_blocks))
+                                    : std;
 }
 
 // Queries, keys and values of whole heads; attention over them.
 int AddPlainAttention(const ModelShape& model, int in, Builder& builder) {
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
-  const bool biased = gpt2 || model.attention_bias;
+  const bool biased = model.attention_bias;
   const double std = model.initializer_range;
   const Dim queries = Builder::Units(model.num_heads, model.head_dim);
   const Dim keys = Builder::Units(model.num_kv_heads, model.head_dim);
@@ -155,7 +153,7 @@ int AddPlainAttention(const ModelShape& model, int in, Builder& builder) {
     q = builder.AddHeadNorm({"attn.q_norm", "q_normed", "", "q_rstd"}, q);
     k = builder.AddHeadNorm({"attn.k_norm", "k_normed", "", "k_rstd"}, k);
   }
-  if (!gpt2) {
+  if (!model.learned_positions) {
     q = builder.AddRotation("q_turned", q);
     k = builder.AddRotation("k_turned", k);
   }
@@ -209,19 +207,24 @@ struct FeedForwardNames {
   absl::string_view joint;  // of gate and up
 };
 
+// REQUIRES: a gate's activation is SiLU, that of a plain feed-forward is not (CheckModel).
+OpKind ActivationOf(const ModelShape& model) {
+  if (model.is_gated()) return OpKind::kSwiGlu;
+  return model.activation == Activation::kGelu ? OpKind::kGelu : OpKind::kSquaredRelu;
+}
+
 int AddFeedForward(const ModelShape& model, const FeedForwardNames& names, const Dim& inner,
                    int64_t experts, int in, Builder& builder) {
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
+  const bool biased = model.ffn_bias;
   const double std = model.initializer_range;
   const Rows rows = experts > 0 ? Rows::kRouted : Rows::kTokens;
-  BlockOp activation = {.kind = gpt2 ? OpKind::kGelu : OpKind::kSquaredRelu};
+  BlockOp activation = {.kind = ActivationOf(model)};
   if (model.is_gated()) {
-    activation.kind = OpKind::kSwiGlu;
     activation.in.push_back(builder.AddLinear(
-        {names.gate_layer, names.gate, inner, gpt2, names.joint, experts}, in, std));
+        {names.gate_layer, names.gate, inner, biased, names.joint, experts}, in, std));
   }
   activation.in.push_back(builder.AddLinear(
-      {names.up_layer, names.up, inner, gpt2, model.is_gated() ? names.joint : "", experts}, in,
+      {names.up_layer, names.up, inner, biased, model.is_gated() ? names.joint : "", experts}, in,
       std));
   // The gradient of their input is a sum, to which up gives its term first.
   if (model.is_gated()) builder.SwapLastTwo();
@@ -229,7 +232,7 @@ int AddFeedForward(const ModelShape& model, const FeedForwardNames& names, const
   return builder.AddLinear({.param = names.down_layer,
                             .out = names.out,
                             .cols = Builder::Whole(model.hidden_size),
-                            .has_bias = gpt2,
+                            .has_bias = biased,
                             .experts = experts},
                            act, ResidualStd(model));
 }
@@ -328,12 +331,11 @@ BlockOps OpsOf(const ModelShape& model, int64_t block) {
       builder.AddNorm({"norm1", "norm1_out", "norm1_mean", "norm1_rstd"}, x, has_mean);
   const int attended = model.is_latent() ? AddLatentAttention(model, to_attention, builder)
                                          : AddPlainAttention(model, to_attention, builder);
-  const int attention_out =
-      builder.AddLinear({.param = "attn.o",
-                         .out = "attn_out",
-                         .cols = Builder::Whole(model.hidden_size),
-                         .has_bias = model.family == ModelFamily::kGpt2 || model.attention_bias},
-                        attended, ResidualStd(model));
+  const int attention_out = builder.AddLinear({.param = "attn.o",
+                                               .out = "attn_out",
+                                               .cols = Builder::Whole(model.hidden_size),
+                                               .has_bias = model.has_output_bias()},
+                                              attended, ResidualStd(model));
   const int x_mid = builder.AddResidual("x_mid", x, {attention_out});
   const int to_mlp =
       builder.AddNorm({"norm2", "norm2_out", "norm2_mean", "norm2_rstd"}, x_mid, has_mean);

@@ -66,7 +66,7 @@ std::vector<TensorSpec> EndsOf(const ModelShape& model) {
   std::vector<TensorSpec> tensors = {TableOf(model, std::string{kTokenEmbeddingName},
                                              model.vocab_size, /*split_dim=*/0,
                                              ModelPart::kEmbedding)};
-  if (model.family == ModelFamily::kGpt2) {
+  if (model.learned_positions) {
     tensors.push_back(TableOf(model, "embed.positions.weight", model.max_positions,
                               /*split_dim=*/-1, ModelPart::kEmbedding));
   }

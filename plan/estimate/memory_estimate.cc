@@ -305,7 +305,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   if (!last) bytes += BoundaryBytes(question, layout);
   const double step_tokens = tokens * static_cast<double>(layout.gradient_accumulation_steps);
   if (stage == 0) bytes += 4 * step_tokens;
-  if (stage == 0 && model.family == ModelFamily::kGpt2) bytes += 4 * step_tokens;  // positions
+  if (stage == 0 && model.learned_positions) bytes += 4 * step_tokens;  // positions
   if (question.batch.masks_documents) bytes += 4 * step_tokens;
   if (last) bytes += 4 * step_tokens;
   return bytes;

@@ -36,7 +36,7 @@ struct Pass {
         rows(cut.sequence_parallel ? tokens / cut.tp : tokens),
         tensor_group(GroupOf(machine, cut.tp, 1, cut.world_size())),
         gated(asked.model.is_gated()),
-        biased(asked.model.family == ModelFamily::kGpt2),
+        biased(asked.model.ffn_bias),
         fused(machine.gpu && habits.fused_attention),
         casts_to_fp8(asked.numerics.precision == Precision::kFp8 && habits.casts_operands_to_fp8) {
     if (!casts_to_fp8) {

@@ -108,13 +108,13 @@ double RowsAndColumns(const Widths& widths) {
 }
 
 double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
   double count = (model.has_layer_norms() ? 4 : 2) * widths.hidden;
   if (model.qk_norms) count += 2 * static_cast<double>(model.head_dim);
   count += widths.query_rank + widths.kv_rank;  // their norms
   if (model.shared_expert_gate) count += widths.hidden;
-  if (gpt2) count += widths.query + 2 * widths.key + widths.ffn + 2 * widths.hidden;
-  if (!gpt2 && model.attention_bias) count += widths.query + 2 * widths.key + widths.hidden;
+  if (model.attention_bias) count += widths.query + 2 * widths.key;
+  if (model.has_output_bias()) count += widths.hidden;
+  if (model.ffn_bias) count += widths.ffn + widths.hidden;
   return count + static_cast<double>(model.num_experts) * widths.hidden;  // the router
 }
 
@@ -298,7 +298,6 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
   const auto hidden = static_cast<double>(model.hidden_size);
   const bool first = stage == 0;
   const bool last = stage == layout.pp - 1;
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
   StageParameters parameters = BlocksOfStage(question, layout, stage, kinds);
   const double blocks_dense = parameters.dense();
   const double table = LocalVocabulary(question, layout);
@@ -309,7 +308,7 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
   const auto vocabulary = static_cast<double>(model.vocab_size);
   const auto positions = static_cast<double>(model.max_positions);
   if (first) add_table(table, vocabulary);
-  if (first && gpt2) add_table(positions, positions);
+  if (first && model.learned_positions) add_table(positions, positions);
   // A tied table is held at both ends of the pipeline, once if they are the same stage.
   if (last && !(model.tied_embeddings && first)) add_table(table, vocabulary);
   if (last) {

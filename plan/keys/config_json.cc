@@ -115,7 +115,7 @@ class Reading {
     if (SaysNothing(node)) return;
     notes_->push_back(absl::StrCat(node.place.Text(), ": ", name, ": ", node.Found(),
                                    " is passed over: transformers does not read it of a ",
-                                   type_.name, " model"));
+                                   type_.name(), " model"));
   }
 
   void Take(const std::string& name, const Value& node) {
@@ -135,6 +135,8 @@ class Reading {
     if (name == "original_max_position_embeddings") return;  // TakeRope does
     const bool is_read = name == "model_type" || HasWord(type_.reads, name);
     if (!is_read && !has_code_) return NotePassedOver(node, name);
+    // From which block on there is a window: another than none is refused by its switch.
+    if (name == "max_window_layers") return;
     // A window that is switched off.
     if (name == "sliding_window" && HasWord(type_.reads, "use_sliding_window")) {
       const Value* const used = config_.Find("use_sliding_window");
@@ -316,7 +318,6 @@ constexpr Mechanism kMechanisms[] = {
 constexpr std::pair<absl::string_view, absl::string_view> kOfTypes[] = {
     {"gpt_oss", "attention sinks"},
     {"mimo", "biases of queries, keys and values alone"},
-    {"qwen2", "biases of queries, keys and values alone"},
 };
 
 bool HasWindows(const Value& config) {

@@ -254,7 +254,7 @@ SpecIssue InterleavedIssue(const JobSpec& job, const Layout& least) {
       job.layout.pp ? absl::StrCat("parallelism.pp ", *job.layout.pp, " and ") : "";
   return {
       "parallelism.pp_schedule",
-      absl::StrCat("interleaved_1f1b with ", given, KeysOf(job.model.family).num_blocks, " ",
+      absl::StrCat("interleaved_1f1b with ", given, KeysOf(job.model.architecture).num_blocks, " ",
                    job.model.num_blocks,
                    "; it needs 2 or more stages of 2 or more chunks, each with a block; use ",
                    job.layout.pp && least.pp < 2 ? "parallelism.pp 2 or more, or " : "", "1f1b")};

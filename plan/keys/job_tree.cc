@@ -16,8 +16,8 @@ namespace {
 constexpr absl::string_view kProfile = "cluster.profile";
 
 // PEFT's "all-linear": every linear layer of a block.
-std::vector<std::string> AllLinear(ModelFamily family) {
-  if (family == ModelFamily::kGpt2) return {"c_attn", "c_proj", "c_fc"};
+std::vector<std::string> AllLinear(Architecture architecture) {
+  if (architecture == Architecture::kGpt2) return {"c_attn", "c_proj", "c_fc"};
   return {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 }
 
@@ -60,9 +60,9 @@ class JobReader {
     const Value* section = values_.Node("lora");
     if (section == nullptr || !section->is_map() || section->entries.empty()) return;
     job_.lora.emplace();
-    const bool is_gpt2 = job_.model.family == ModelFamily::kGpt2;
+    const bool is_gpt2 = job_.model.architecture == Architecture::kGpt2;
     if (IsAllLinear("lora.target_modules")) {
-      job_.lora->target_modules = AllLinear(job_.model.family);
+      job_.lora->target_modules = AllLinear(job_.model.architecture);
     } else if (is_gpt2) {
       job_.lora->target_modules = {"c_attn"};
     }

@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "plan/keys/config_json.h"
 #include "plan/keys/key_field.h"
-#include "plan/keys/model_types.h"
 #include "plan/keys/value_reader.h"
 #include "plan/spec/nearest.h"
 
@@ -102,6 +101,7 @@ constexpr FixedKey kLlamaFixed[] = {
 };
 // The activation is the type's own to say (plan/keys/model_types.h).
 constexpr absl::string_view kActivation = "hidden_act";
+constexpr absl::string_view kAttentionBias = "attention_bias";
 // Blocks without experts here and there; those at the beginning are first_k_dense_replace.
 constexpr absl::string_view kDenseBlocks = "mlp_only_layers";
 
@@ -115,6 +115,11 @@ bool Lists(absl::string_view words, absl::string_view word) {
     if (each == word) return true;
   }
   return false;
+}
+
+// Some architecture of the family stands for all of them.
+ModelKeys KeysOf(ModelFamily family) {
+  return KeysOf(family == ModelFamily::kGpt2 ? Architecture::kGpt2 : Architecture::kLlama);
 }
 
 // The row of a key or of one of its other names; null if there is none.
@@ -143,7 +148,7 @@ bool IsIgnored(const ModelType& type, absl::string_view key) {
 
 std::string UnknownKeyText(const ModelType& type, absl::string_view name, bool is_config) {
   if (is_config) {  // others are passed over (plan/keys/config_json.h)
-    return absl::StrCat("unknown key of a ", type.name, " model, which its own code (auto_map) ",
+    return absl::StrCat("unknown key of a ", type.name(), " model, which its own code (auto_map) ",
                         "may read; if it does not, take auto_map out of a copy of the file");
   }
   return absl::StrCat("unknown key of a ", WordOf(type.family), " model; ",
@@ -228,13 +233,21 @@ void CheckFixed(ModelFamily family, const Value& model, const ModelUse& use, Iss
 void CheckType(const ModelType& type, const Value& model, const ModelUse& use, Issues* issues) {
   if (type.family != ModelFamily::kLlama) return;
   const Value* activation = model.Find(kActivation);
-  if (activation != nullptr && !activation->is_null() && activation->scalar != type.activation) {
+  ModelShape typical;
+  SetTypeDefaults(type, typical);
+  const absl::string_view own = WordOf(typical.activation);
+  if (activation != nullptr && !activation->is_null() && activation->scalar != own) {
     const std::string key = absl::StrCat("model.", kActivation);
     issues->Add(activation->place, key,
-                use.is_pretrained
-                    ? OtherModelText(*activation, type.activation)
-                    : absl::StrCat(activation->Found(), " is not supported yet; use ",
-                                   type.activation, ": --set ", key, "=", type.activation));
+                use.is_pretrained ? OtherModelText(*activation, own)
+                                  : absl::StrCat(activation->Found(), " is not supported yet; use ",
+                                                 own, ": --set ", key, "=", own));
+  }
+  const Value* bias = model.Find(kAttentionBias);
+  if (type.architecture == Architecture::kQwen2 && bias != nullptr && bias->word() == "false") {
+    issues->Add(bias->place, absl::StrCat("model.", kAttentionBias),
+                "found false, but queries, keys and values of a qwen2 have biases; use true, or "
+                "model_type llama");
   }
   const Value* dense = model.Find(kDenseBlocks);
   if (dense != nullptr && !dense->items.empty()) {
@@ -358,15 +371,15 @@ void CheckNeeds(const ModelType& type, const ValueReader& values, const Place& s
     if (row.needed(type.family) && !values.Has(key)) miss(key, WordOf(type.family));
   }
   for (const absl::string_view key : absl::StrSplit(type.needs, ' ', absl::SkipEmpty())) {
-    if (!values.Has(key)) miss(key, type.name);
+    if (!values.Has(key)) miss(key, type.name());
   }
 }
 
 void ReadFields(const Value& tree, const Place& section, const ModelType& type, Issues* issues,
                 ModelShape* model) {
   const ValueReader values(tree, "model", issues);
-  const ModelKeys keys = KeysOf(model->family);
-  if (type.set_defaults != nullptr) type.set_defaults(*model);
+  const ModelKeys keys = KeysOf(type.family);
+  SetTypeDefaults(type, *model);
   CheckNeeds(type, values, section, issues);
   for (const ModelKey& row : kModelKeys) {
     const absl::string_view key = keys.*row.key;
@@ -378,7 +391,11 @@ void ReadFields(const Value& tree, const Place& section, const ModelType& type, 
   if (!given(keys.head_dim) && model->num_heads > 0) {
     model->head_dim = model->hidden_size / model->num_heads;
   }
-  if (model->family == ModelFamily::kLlama) ReadRopeScaling(tree, type, issues, model);
+  if (!model->learned_positions) ReadRopeScaling(tree, type, issues, model);
+  // Nemotron's, where a feed-forward without a gate is all that is said.
+  if (model->plain_ffn == (model->activation == Activation::kSilu)) {
+    model->activation = model->plain_ffn ? Activation::kSquaredRelu : Activation::kSilu;
+  }
   // A published head_dim of such a model is that of its part with positions.
   if (model->is_latent()) model->head_dim = model->latent.nope_dim + model->latent.rope_dim;
   // Experts are as wide as intermediate_size says (Jiang et al., arXiv:2401.04088, table 1).
@@ -394,7 +411,7 @@ std::string OtherTypeText(const Value& type, const Value* config) {
                                   beyond.empty() ? "" : absl::StrCat(": it has ", beyond));
   if (const ModelType* const meant = MisspelledModelType(type.scalar)) {
     return absl::StrCat("found ", type.scalar, ", which weft does not know; did you mean ",
-                        meant->name, "?");
+                        meant->name(), "?");
   }
   if (type.scalar == "kimi_k2") {
     return absl::StrCat(text, "; its shape is that of a deepseek_v3: --set ",
@@ -433,7 +450,6 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
     return model;
   }
   const ModelFamily family = found->family;
-  model.family = family;
   model.tied_embeddings = family == ModelFamily::kGpt2;
   model.norm_eps = family == ModelFamily::kGpt2 ? 1e-5 : 1e-6;
   Value merged = Value::Map(job_model.place);
@@ -448,6 +464,7 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
   CheckType(*found, merged, use, issues);
   if (family == ModelFamily::kLlama) CheckAttentionWindow(merged, use, issues);
   ReadFields(merged, job_model.place, *found, issues, &model);
+  model.architecture = ArchitectureOf(model);
   return model;
 }
 
@@ -466,10 +483,9 @@ Value RopeScalingValue(const RopeScaling& scaling) {
 Value ModelTree(ModelShape model) {
   Value tree = Value::Map();
   tree.entries.push_back({"model_type", Value::Scalar(ModelTypeOf(model))});
-  const ModelKeys keys = KeysOf(model.family);
+  const ModelKeys keys = KeysOf(model.architecture);
   ModelShape plain;
-  const ModelType* type = FindModelType(ModelTypeOf(model));
-  if (type->set_defaults != nullptr) type->set_defaults(plain);
+  SetTypeDefaults(TypeOf(ArchitectureOf(model)), plain);
   plain.expert_ffn_size = model.num_experts > 0 ? model.ffn_size : 0;
   bool is_of_few = false;
   for (const ModelKey& row : kModelKeys) {
@@ -491,7 +507,7 @@ std::vector<ModelKeyForm> ModelKeyForms() {
   };
   std::string types;
   for (const ModelType& type : ModelTypes()) {
-    absl::StrAppend(&types, types.empty() ? "" : " ", type.name);
+    absl::StrAppend(&types, types.empty() ? "" : " ", type.name());
   }
   add("model_type", {.values = types});
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {

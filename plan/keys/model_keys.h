@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/keys/key_field.h"
+#include "plan/keys/model_types.h"
 #include "plan/keys/value.h"
 #include "plan/spec/model.h"
 

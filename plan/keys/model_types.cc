@@ -24,14 +24,7 @@ void SetMixtral(ModelShape& model) {
   model.experts_per_token = 2;
 }
 
-void SetQwen3(ModelShape& model) {
-  model.qk_norms = true;
-}
-
-// Nemotron-4, arXiv:2402.16819, 2.1: squared ReLU without a gate, LayerNorm, no other biases.
 void SetNemotron(ModelShape& model) {
-  model.plain_ffn = true;
-  model.layer_norms = true;
   model.norm_eps = 1e-5;
 }
 
@@ -47,46 +40,52 @@ void SetNemotron(ModelShape& model) {
   "qk_rope_head_dim v_head_dim num_experts_per_tok moe_intermediate_size moe_layer_freq"
 
 constexpr ModelType kTypes[] = {
-    {.name = "gpt2",
+    {.architecture = Architecture::kGpt2,
+     .class_name = "GPT2LMHeadModel",
      .family = ModelFamily::kGpt2,
      .reads = "vocab_size n_positions max_position_embeddings n_embd hidden_size n_layer "
               "num_hidden_layers n_head num_attention_heads n_inner layer_norm_epsilon "
               "initializer_range tie_word_embeddings activation_function resid_pdrop embd_pdrop "
               "attn_pdrop scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention"},
-    {.name = "llama", .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias mlp_bias"},
-    {.name = "mistral",
+    {.architecture = Architecture::kLlama,
+     .class_name = "LlamaForCausalLM",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias mlp_bias"},
+    {.architecture = Architecture::kMistral,
+     .class_name = "MistralForCausalLM",
      .reads = WEFT_LLAMA_READS "rms_norm_eps sliding_window",
      .defaults = "num_key_value_heads=8 sliding_window=4096"},
-    {.name = "mixtral",
+    {.architecture = Architecture::kMixtral,
      .set_defaults = SetMixtral,
      .reads = WEFT_LLAMA_READS "rms_norm_eps sliding_window num_local_experts num_experts "
                                "num_experts_per_tok router_jitter_noise",
      .defaults = "num_key_value_heads=8 rms_norm_eps=1e-05 rope_theta=1000000"},
-    {.name = "qwen3",
-     .set_defaults = SetQwen3,
-     .passed_over = "max_window_layers",
-     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
+    {.architecture = Architecture::kQwen2,
+     .class_name = "Qwen2ForCausalLM",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps use_sliding_window sliding_window max_window_layers "
                                "layer_types",
+     .defaults = "num_key_value_heads=32"},
+    {.architecture = Architecture::kQwen3,
+     .class_name = "Qwen3ForCausalLM",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
+                               "max_window_layers layer_types",
      .defaults = "num_key_value_heads=32 head_dim=128"},
-    {.name = "qwen3_moe",
-     .set_defaults = SetQwen3,
+    {.architecture = Architecture::kQwen3Moe,
      .needs = "num_local_experts num_experts_per_tok moe_intermediate_size",
      .passed_over = kRouting,
      .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
                                "decoder_sparse_step moe_intermediate_size num_experts_per_tok "
                                "num_experts num_local_experts mlp_only_layers",
      .defaults = "num_key_value_heads=4"},
-    {.name = "deepseek_v2",
+    {.architecture = Architecture::kDeepseekV2,
      .needs = "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim",
      .passed_over = kRouting,
      .reads = WEFT_DEEPSEEK_READS},
-    {.name = "deepseek_v3",
+    {.architecture = Architecture::kDeepseekV3,
      .needs = "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim",
      .passed_over = kRouting,
      .reads = WEFT_DEEPSEEK_READS},
-    {.name = "nemotron",
+    {.architecture = Architecture::kNemotron,
      .set_defaults = SetNemotron,
-     .activation = "relu2",
      .passed_over = "partial_rotary_factor",
      .reads = WEFT_LLAMA_READS "norm_eps attention_bias mlp_bias"},
 };
@@ -110,13 +109,27 @@ std::string DigitsOf(absl::string_view text) {
 
 }  // namespace
 
+Words WordsOf(ModelFamily) {
+  static constexpr absl::string_view kWords[] = {"gpt2", "llama"};
+  return kWords;
+}
+
+const ModelType& TypeOf(Architecture architecture) {
+  return *FindModelType(WordOf(architecture));
+}
+
+void SetTypeDefaults(const ModelType& type, ModelShape& model) {
+  SetArchitecture(type.architecture, model);
+  if (type.set_defaults != nullptr) type.set_defaults(model);
+}
+
 absl::Span<const ModelType> ModelTypes() {
   return kTypes;
 }
 
 const ModelType* FindModelType(absl::string_view name) {
   const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                   [&](const ModelType& type) { return type.name == name; });
+                                   [&](const ModelType& type) { return type.name() == name; });
   return found == std::end(kTypes) ? nullptr : found;
 }
 
@@ -125,7 +138,7 @@ const ModelType* MisspelledModelType(absl::string_view name) {
       absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"-", "_"}, {" ", "_"}, {".", ""}});
   std::vector<std::string> types;
   for (const ModelType& type : kTypes) {
-    const std::string ours(type.name);
+    const std::string ours(type.name());
     if (plain == ours || absl::StrReplaceAll(plain, {{"_", ""}}) == ours) return &type;
     types.push_back(ours);
   }
@@ -144,7 +157,7 @@ std::string ModelTypesText() {
   std::string text;
   const size_t count = std::size(kTypes);
   for (size_t i = 0; i < count; ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : i + 1 == count ? " or " : ", ", kTypes[i].name);
+    absl::StrAppend(&text, i == 0 ? "" : i + 1 == count ? " or " : ", ", kTypes[i].name());
   }
   return text;
 }

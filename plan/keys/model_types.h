@@ -7,16 +7,22 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/spec/model.h"
+#include "plan/spec/words.h"
 
 namespace weft {
 
+// A family is how files spell keys: as GPT-2's config.json does, or as llama's.
+enum class ModelFamily { kGpt2, kLlama };
+Words WordsOf(ModelFamily);
+
 struct ModelType {
-  absl::string_view name;
+  Architecture architecture = Architecture::kLlama;
+  absl::string_view class_name = "";  // transformers' class, of types that are trained
   ModelFamily family = ModelFamily::kLlama;
-  // Sets what a config.json of the type leaves out; null: nothing beside the family's defaults.
+  // Sets what a config.json of the type leaves out, beside the architecture's mechanisms; null:
+  // nothing beyond the family's defaults.
   void (*set_defaults)(ModelShape&) = nullptr;
-  absl::string_view needs = "";           // keys beside the family's, separated by spaces
-  absl::string_view activation = "silu";  // the only hidden_act, of a llama
+  absl::string_view needs = "";  // keys beside the family's, separated by spaces
   // Keys of routing, positions and formats, which the engine would have to carry out and no plan
   // depends on. Empty for the types that the engine trains.
   absl::string_view passed_over = "";
@@ -25,10 +31,15 @@ struct ModelType {
   absl::string_view reads = "";
   absl::string_view defaults = "";  // key=value of what it assumes where a config.json is silent
 
+  absl::string_view name() const { return WordOf(architecture); }
   bool is_only_planned() const { return !passed_over.empty(); }
 };
 
 absl::Span<const ModelType> ModelTypes();
+// The row of an architecture.
+const ModelType& TypeOf(Architecture architecture);
+// Gives `model` what a file of the type need not say.
+void SetTypeDefaults(const ModelType& type, ModelShape& model);
 // Null if there is none of this name.
 const ModelType* FindModelType(absl::string_view name);
 // Returns the type that a person who wrote `name` has misspelled; null if it may be the name of

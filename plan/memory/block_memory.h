@@ -28,13 +28,17 @@ struct BlockMemory {
 class BlockMemoryTable {
  public:
   // All blocks are of the kind of the first. REQUIRES: CheckModel holds.
-  explicit BlockMemoryTable(const ModelShape& model) : model_(model) {}
+  explicit BlockMemoryTable(const ModelShape& model)
+      : model_(model), joints_(JointsOf(OpsOf(model, 0))) {}
+
+  const FusedLinears& joints() const { return joints_; }  // of a block
 
   // Valid as long as the table.
   const BlockMemory& Of(const FusedLinears& fused);
 
  private:
   ModelShape model_;
+  FusedLinears joints_;
   std::array<std::optional<BlockMemory>, 4> entries_;
 };
 

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "plan/block/block_buffers.h"
+#include "plan/block/block_ops.h"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/memory/attention_scratch.h"
@@ -32,7 +34,7 @@ absl::Status CheckInference(const ModelShape& model) {
   if (model.num_experts > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("model_type ", ModelTypeOf(model), ": a model of ", model.num_experts,
-                     " experts is planned, but not run yet; use a gpt2 or llama without experts"));
+                     " experts is planned, but not run yet; use a model without experts"));
   }
   return FirstIssue(EngineIssues(model));
 }
@@ -50,7 +52,6 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
     add(MemoryKind::kWeights, absl::StrCat("weights/", tensor.name), tensor.elements());
   }
   const int64_t n = extents.rows();
-  const int64_t query = model.num_heads * model.head_dim;
   const int64_t key = model.num_kv_heads * model.head_dim;
   const int64_t cached = extents.cached_positions;
   // [S, K*E] of each block; without a cache one pair [N, K*E] serves them all.
@@ -59,18 +60,14 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
     add(MemoryKind::kActivations, absl::StrCat("cache/k", block), positions * key);
     add(MemoryKind::kActivations, absl::StrCat("cache/v", block), positions * key);
   }
-  const bool is_llama = model.family == ModelFamily::kLlama;
   const auto work = [&](absl::string_view name, int64_t elements) {
     add(MemoryKind::kWorkspace, absl::StrCat("work/", name), elements);
   };
-  work("x", n * model.hidden_size);         // [N, D] input, then output of a block
-  work("x_mid", n * model.hidden_size);     // [N, D] after attention's residual
-  work("norm_out", n * model.hidden_size);  // [N, D]
-  if (!is_llama) work("norm_mean", n);      // [N, 1]
-  work("norm_rstd", n);                     // [N, 1]
-  work("q", n * query);                     // [N, H*E]
-  work("attn", n * query);                  // [N, H*E]
-  work("lse", n * model.num_heads);         // [B*H, T]
+  // [N, columns] of what a block computes
+  const BlockOps ops = OpsOf(model, 0);
+  for (const BlockBuffer& buffer : PassBuffersOf(ops).buffers) {
+    work(buffer.name, n * ops.values[static_cast<size_t>(buffer.value)].cols.count);
+  }
   work("scores", AttentionScratchFloats({.key_len = extents.positions(),
                                          .seen_len = extents.positions(),
                                          .run_len = extents.positions(),
@@ -78,14 +75,15 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
                                          .head_dim = model.head_dim,
                                          .kv_heads = extents.batch * model.num_kv_heads},
                                         extents.threads));
-  if (is_llama) work("gate", n * model.ffn_size);                      // [N, F]
-  work("up", n * model.ffn_size);                                      // [N, F]
-  work("act", n * model.ffn_size);                                     // [N, F]
-  if (is_llama) work("rotary", extents.positions() * model.head_dim);  // [S or T, E]
+  if (!model.learned_positions)
+    work("rotary", extents.positions() * model.head_dim);   // [S or T, E]
+  work("final_norm_out", n * model.hidden_size);            // [N, D]
+  if (model.has_layer_norms()) work("final_norm_mean", n);  // [N, 1]
+  work("final_norm_rstd", n);                               // [N, 1]
   work("logits", LogitRows(model, extents) * model.vocab_size);
   add(MemoryKind::kTokens, "tokens/ids", n, ElementType::kInt32);  // [N, 1]
   // [N, 1] rows of the table of learned positions
-  if (!is_llama) add(MemoryKind::kTokens, "tokens/positions", n, ElementType::kInt32);
+  if (model.learned_positions) add(MemoryKind::kTokens, "tokens/positions", n, ElementType::kInt32);
   // [N, 1] the position where each token's document starts
   if (extents.masks_documents) {
     add(MemoryKind::kTokens, "tokens/first_visible", n, ElementType::kInt32);

@@ -93,7 +93,8 @@ bool AsksCudnn(const ModelShape& model, const BatchShape& batch, const Layout& l
 }
 
 LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layout& layout,
-                   const Numerics& numerics, const LocalDims& dims, int context_rank) {
+                   const Numerics& numerics, const LocalDims& dims, const FusedLinears& joints,
+                   int context_rank) {
   LocalSizes sizes;
   sizes.type = numerics.compute();
   sizes.rows = layout.micro_batch_size * batch.seq_len / layout.cp;
@@ -104,21 +105,21 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   sizes.ffn = dims.ffn;
   sizes.vocab = dims.vocab;
   sizes.lse = sizes.query / model.head_dim * sizes.rows;
-  if (model.family == ModelFamily::kLlama) {
+  if (!model.learned_positions) {
     sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
   const bool is_fp8 = numerics.precision == Precision::kFp8;
   const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout) : Fp8Layers();
   const std::vector<int64_t> documents = DocumentBoundsOf(model, batch, layout, numerics);
-  sizes.fused = FusedLinearsOf(dims.runs, fp8, !documents.empty());
+  sizes.fused = FusedLinearsOf(joints, dims.runs, fp8, !documents.empty());
   const Fp8BlockShape block = {.layers = fp8,
                                .tokens = sizes.rows,
                                .hidden = sizes.hidden,
                                .query = sizes.query,
                                .key = sizes.key,
                                .ffn = sizes.ffn,
-                               .has_gate = model.family == ModelFamily::kLlama,
+                               .has_gate = model.is_gated(),
                                .is_qkv_one = sizes.fused.qkv,
                                .is_gate_up_one = sizes.fused.gate_up};
   sizes.fp8 = Fp8ScratchOf(block, KeepsFp8Weights(layout));
@@ -264,7 +265,7 @@ void AddBlockCodes(const Fp8Weights& weights, List& list) {
 
 // The last stage turns logits into their gradient within the forward action (Stage::Forward), so
 // they are needed once, not once per live microbatch.
-void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, int chunks, List& list) {
+void AddHeadWorkspace(const ModelShape& model, const LocalSizes& sizes, int chunks, List& list) {
   const int64_t n = sizes.rows;
   const int64_t r = sizes.part_rows;
   const auto add = [&](absl::string_view name, int64_t elements) {
@@ -273,10 +274,10 @@ void AddHeadWorkspace(ModelFamily family, const LocalSizes& sizes, int chunks, L
   const auto add_statistic = [&](absl::string_view name, int64_t elements) {
     list.AddStatistic(MemoryKind::kWorkspace, BufferScope::kWorkOfHead, name, elements);
   };
-  add("x", r * sizes.hidden);                                       // [R, D] of the last block
-  if (family == ModelFamily::kGpt2) add_statistic("norm_mean", r);  // [R, 1]
-  add_statistic("norm_rstd", r);                                    // [R, 1]
-  add("norm_out", r * sizes.hidden);                                // [R, D]
+  add("x", r * sizes.hidden);                                  // [R, D] of the last block
+  if (model.has_layer_norms()) add_statistic("norm_mean", r);  // [R, 1]
+  add_statistic("norm_rstd", r);                               // [R, 1]
+  add("norm_out", r * sizes.hidden);                           // [R, D]
   // [P, V_local] of the largest piece of the N rows, then their gradient; rows LogitStride apart
   add("logits", EvenSplit(n, chunks, 0).size() * LogitStride(sizes.vocab));
   add_statistic("row_max", n);       // [N, 1]
@@ -516,7 +517,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
                                       const Layout& layout, const GridCoordinates& at,
                                       const Numerics& numerics, const LocalDims& dims,
                                       BlockMemoryTable& blocks) {
-  const LocalSizes sizes = SizesOf(model, batch, layout, numerics, dims, at.cp);
+  const LocalSizes sizes = SizesOf(model, batch, layout, numerics, dims, blocks.joints(), at.cp);
   const int stage = at.pp;
   const bool first = stage == 0;
   const bool last = stage == layout.pp - 1;
@@ -543,7 +544,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   }
   AddBlockCodes(sizes.fp8_weights, list);
   AddBlockWorkspace(sizes, block, list);
-  if (last) AddHeadWorkspace(model.family, sizes, layout.head_chunks(batch.seq_len), list);
+  if (last) AddHeadWorkspace(model, sizes, layout.head_chunks(batch.seq_len), list);
   if (!last || layout.virtual_stages > 1) {
     // [R, D]: gradient on its way through a chunk's blocks; what comes from and goes to the next.
     list.Add(MemoryKind::kWorkspace, BufferScope::kWork, "dx", boundary);
@@ -556,7 +557,7 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   if (first) list.AddTokens("ids", step_tokens);
   if (last) list.AddTokens("targets", step_tokens);
   // Rows of the table of learned positions.
-  if (first && model.family == ModelFamily::kGpt2) list.AddTokens("positions", step_tokens);
+  if (first && model.learned_positions) list.AddTokens("positions", step_tokens);
   // The position where each token's document starts.
   if (batch.masks_documents) list.AddTokens("first_visible", step_tokens);
   return list.Take();

@@ -1,5 +1,6 @@
 #include "plan/shards/fused_linears.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <utility>
@@ -51,10 +52,18 @@ FusedLinears LinearsOfOneRun(absl::Span<const Bucket> buckets) {
   return {};
 }
 
-FusedLinears FusedLinearsOf(const FusedLinears& runs, const Fp8Layers& fp8,
-                            bool asks_cudnn_of_documents) {
-  return {.qkv = runs.qkv && fp8.query == fp8.key && !asks_cudnn_of_documents,
-          .gate_up = runs.gate_up};
+FusedLinears JointsOf(const BlockOps& block) {
+  const auto has = [&](absl::string_view joint) {
+    return std::any_of(block.ops.begin(), block.ops.end(),
+                       [&](const BlockOp& op) { return op.joint == joint; });
+  };
+  return {.qkv = has("qkv"), .gate_up = has("gate_up")};
+}
+
+FusedLinears FusedLinearsOf(const FusedLinears& joints, const FusedLinears& runs,
+                            const Fp8Layers& fp8, bool asks_cudnn_of_documents) {
+  return {.qkv = joints.qkv && runs.qkv && fp8.query == fp8.key && !asks_cudnn_of_documents,
+          .gate_up = joints.gate_up && runs.gate_up};
 }
 
 BlockOps FusedOpsOf(const ModelShape& model, int64_t block, const FusedLinears& fused) {

@@ -54,7 +54,7 @@ bool CheckSlots(const Cluster& cluster, const Layout& layout, std::vector<SpecIs
 
 void CheckTensorDegree(const ModelShape& model, const Cluster& cluster, const Layout& layout,
                        std::vector<SpecIssue>& issues) {
-  const ModelKeys keys = KeysOf(model.family);
+  const ModelKeys keys = KeysOf(model.architecture);
   const int64_t other_degrees = int64_t{layout.dp} * layout.pp * layout.cp;
   const int64_t most =
       std::min<int64_t>(model.vocab_size, std::max<int64_t>(1, cluster.slots() / other_degrees));
@@ -163,8 +163,8 @@ void CheckChunks(const ModelShape& model, const Layout& layout, std::vector<Spec
     issues.push_back(
         {std::string{kKey},
          absl::StrCat(layout.virtual_stages, " x parallelism.pp ", layout.pp, " is more than ",
-                      KeysOf(model.family).num_blocks, " ", model.num_blocks, "; use at most ",
-                      model.num_blocks / layout.pp)});
+                      KeysOf(model.architecture).num_blocks, " ", model.num_blocks,
+                      "; use at most ", model.num_blocks / layout.pp)});
   }
 }
 
@@ -191,10 +191,10 @@ void CheckStageLists(const ModelShape& model, const Layout& layout,
     issues.push_back({std::string{kKey}, "is set with virtual_stages; leave one of them out"});
   } else if (std::ssize(layout.layers_per_stage) != layout.pp || !positive ||
              sum != model.num_blocks) {
-    issues.push_back(
-        {std::string{kKey}, absl::StrCat(absl::StrJoin(layout.layers_per_stage, ", "), " are not ",
-                                         layout.pp, " positive numbers that sum to ",
-                                         KeysOf(model.family).num_blocks, " ", model.num_blocks)});
+    issues.push_back({std::string{kKey},
+                      absl::StrCat(absl::StrJoin(layout.layers_per_stage, ", "), " are not ",
+                                   layout.pp, " positive numbers that sum to ",
+                                   KeysOf(model.architecture).num_blocks, " ", model.num_blocks)});
   }
 }
 
@@ -235,7 +235,7 @@ void CheckSequence(const BatchShape& batch, const Layout& layout, std::vector<Sp
 }
 
 void CheckLength(const ModelShape& model, const BatchShape& batch, std::vector<SpecIssue>& issues) {
-  const absl::string_view positions = KeysOf(model.family).max_positions;
+  const absl::string_view positions = KeysOf(model.architecture).max_positions;
   if (batch.seq_len < 1) {
     issues.push_back(
         {"training.seq_len", absl::StrCat(batch.seq_len, " is too short; use 1 to model.",
@@ -310,9 +310,10 @@ std::vector<SpecIssue> DegreeIssues(const ModelShape& model, const Cluster& clus
   CheckChunks(model, layout, issues);
   CheckStageLists(model, layout, issues);
   if (layout.pp > model.num_blocks && layout.layers_per_stage.empty()) {
-    issues.push_back({"parallelism.pp",
-                      absl::StrCat(layout.pp, " is more than ", KeysOf(model.family).num_blocks,
-                                   " ", model.num_blocks, "; use ", UpToText(model.num_blocks))});
+    issues.push_back(
+        {"parallelism.pp",
+         absl::StrCat(layout.pp, " is more than ", KeysOf(model.architecture).num_blocks, " ",
+                      model.num_blocks, "; use ", UpToText(model.num_blocks))});
   }
   return issues;
 }
@@ -357,9 +358,9 @@ void EachRefused(const ModelShape& model, const Refuse& refuse) {
   if (model.is_latent()) {
     refuse("model.kv_lora_rank", model.latent.kv_rank, "a model without it");
   }
-  if (model.qk_norms) refuse("model.use_qk_norm", "true", "false");
-  if (model.layer_norms) refuse("model.use_layer_norm", "true", "false");
-  if (model.plain_ffn) refuse("model.use_plain_mlp", "true", "false");
+  if (model.activation == Activation::kSquaredRelu) {
+    refuse("model.hidden_act", WordOf(model.activation), WordOf(Activation::kSilu));
+  }
 }
 
 // Calls refuse(key, message) for each thing of the layout that it cannot do; message() is the text.

@@ -1,6 +1,7 @@
 #include "plan/spec/model.h"
 
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -26,7 +27,9 @@ void CheckCount(absl::string_view key, int64_t value, int64_t most,
       {absl::StrCat("model.", key), absl::StrCat(value, " is out of range; use 1 to ", most)});
 }
 
-void CheckGpt2(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
+// Heads of models that have no key for their size share the residual's columns.
+void CheckWholeHeads(const ModelShape& model, const ModelKeys& keys,
+                     std::vector<SpecIssue>& issues) {
   if (model.hidden_size % model.num_heads != 0) {
     issues.push_back(
         {absl::StrCat("model.", keys.num_heads),
@@ -40,9 +43,10 @@ void CheckGpt2(const ModelShape& model, const ModelKeys& keys, std::vector<SpecI
                                    model.hidden_size / model.num_heads)});
   }
   if (model.num_kv_heads != model.num_heads) {
-    issues.push_back({absl::StrCat("model.", keys.num_heads),
-                      absl::StrCat(model.num_heads, " differs from ", model.num_kv_heads,
-                                   " kv heads; gpt2 has as many kv heads as heads")});
+    issues.push_back(
+        {absl::StrCat("model.", keys.num_heads),
+         absl::StrCat(model.num_heads, " differs from ", model.num_kv_heads, " kv heads; ",
+                      WordOf(model.architecture), " has as many kv heads as heads")});
   }
 }
 
@@ -63,7 +67,7 @@ void CheckRopeScaling(const RopeScaling& scaling, std::vector<SpecIssue>& issues
              kMaxPositions, issues);
 }
 
-void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
+void CheckHeads(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
   if (model.num_heads % model.num_kv_heads != 0) {
     issues.push_back(
         {absl::StrCat("model.", keys.num_kv_heads),
@@ -71,6 +75,7 @@ void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<Spec
                       "; use ",
                       DivisorsText(model.num_heads, model.num_heads, model.num_kv_heads))});
   }
+  if (model.learned_positions) return;
   if (model.head_dim % 2 != 0) {
     issues.push_back({absl::StrCat("model.", keys.head_dim),
                       absl::StrCat(model.head_dim,
@@ -83,7 +88,7 @@ void CheckLlama(const ModelShape& model, const ModelKeys& keys, std::vector<Spec
   CheckRopeScaling(model.rope_scaling, issues);
 }
 
-// Latent attention is a llama's alone. REQUIRES: the other counts are sound.
+// REQUIRES: the other counts are sound.
 void CheckLatent(const ModelShape& model, std::vector<SpecIssue>& issues) {
   const LatentAttention& latent = model.latent;
   if (!model.is_latent() && latent.kv_rank == 0) return;
@@ -145,7 +150,7 @@ void CheckExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
                                    " with a model without experts; use 0, or num_local_experts")});
     return;
   }
-  if (model.family == ModelFamily::kGpt2) {
+  if (model.architecture == Architecture::kGpt2) {
     issues.push_back(
         {std::string{kExperts}, absl::StrCat(model.num_experts,
                                              " with gpt2, whose feed-forward is dense; "
@@ -173,8 +178,8 @@ int64_t TensorSpec::elements() const {
   return product;
 }
 
-ModelKeys KeysOf(ModelFamily family) {
-  if (family == ModelFamily::kGpt2) {
+ModelKeys KeysOf(Architecture architecture) {
+  if (architecture == Architecture::kGpt2) {
     return {.vocab_size = "vocab_size",
             .hidden_size = "n_embd",
             .num_blocks = "n_layer",
@@ -216,23 +221,27 @@ ModelKeys KeysOf(ModelFamily family) {
 
 std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
   std::vector<SpecIssue> issues;
-  const ModelKeys keys = KeysOf(model.family);
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
+  const ModelKeys keys = KeysOf(model.architecture);
+  const bool has_head_keys = !keys.head_dim.empty();
   CheckCount(keys.vocab_size, model.vocab_size, kMaxIds, issues);
   CheckCount(keys.hidden_size, model.hidden_size, kMaxHidden, issues);
   CheckCount(keys.num_blocks, model.num_blocks, kMaxBlocks, issues);
   CheckCount(keys.num_heads, model.num_heads, kMaxHidden, issues);
-  if (!gpt2) {
+  if (has_head_keys) {
     CheckCount(keys.num_kv_heads, model.num_kv_heads, kMaxHidden, issues);
     CheckCount(keys.head_dim, model.head_dim, kMaxHidden, issues);
   }
   CheckCount(keys.ffn_size, model.ffn_size, kMaxFfn, issues);
   CheckCount(keys.max_positions, model.max_positions, kMaxPositions, issues);
   // The counts are sound: they may be divided by and multiplied.
-  if (issues.empty() && gpt2) {
-    CheckGpt2(model, keys, issues);
-  } else if (issues.empty()) {
-    CheckLlama(model, keys, issues);
+  if (issues.empty() && !has_head_keys) CheckWholeHeads(model, keys, issues);
+  if (issues.empty() && has_head_keys) CheckHeads(model, keys, issues);
+  if (model.is_gated() != (model.activation == Activation::kSilu)) {
+    issues.push_back(
+        {"model.hidden_act",
+         absl::StrCat(WordOf(model.activation), model.is_gated() ? " with" : " without",
+                      " a gate is not supported yet; use silu with a gate, or gelu_new "
+                      "or relu2 without")});
   }
   if (issues.empty()) CheckExperts(model, issues);
   if (issues.empty()) CheckLatent(model, issues);
@@ -266,21 +275,68 @@ ModelShape OfDenseBlocks(const ModelShape& model) {
   return dense;
 }
 
-Words WordsOf(ModelFamily) {
-  static constexpr absl::string_view kWords[] = {"gpt2", "llama"};
+Words WordsOf(Architecture) {
+  static constexpr absl::string_view kWords[] = {
+      "gpt2",  "llama",     "mistral",     "mixtral",     "qwen2",
+      "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "nemotron"};
   return kWords;
 }
 
-absl::string_view ModelTypeOf(const ModelShape& model) {
-  if (model.is_latent()) return "deepseek_v3";
-  if (model.num_experts > 0) return model.qk_norms ? "qwen3_moe" : "mixtral";
-  if (model.qk_norms) return "qwen3";
-  if (model.layer_norms || model.plain_ffn) return "nemotron";
-  return WordOf(model.family);
+Words WordsOf(Activation) {
+  static constexpr absl::string_view kWords[] = {"silu", "gelu_new", "relu2"};
+  return kWords;
 }
 
-absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name) {
-  return ParseWord<ModelFamily>(name, "a model family that weft knows");
+void SetArchitecture(Architecture architecture, ModelShape& model) {
+  const auto always_biased = [](Architecture each) {
+    return each == Architecture::kGpt2 || each == Architecture::kQwen2;
+  };
+  const bool was_asked_for = model.attention_bias && !always_biased(model.architecture);
+  model.attention_bias = always_biased(architecture) || was_asked_for;
+  const bool is_gpt2 = architecture == Architecture::kGpt2;
+  const bool is_nemotron = architecture == Architecture::kNemotron;
+  const bool is_qwen2 = architecture == Architecture::kQwen2;
+  model.architecture = architecture;
+  model.learned_positions = model.scaled_residual_init = model.ffn_bias = is_gpt2;
+  model.layer_norms = model.plain_ffn = is_gpt2 || is_nemotron;
+  model.activation = is_gpt2       ? Activation::kGelu
+                     : is_nemotron ? Activation::kSquaredRelu
+                                   : Activation::kSilu;
+  model.qk_norms = architecture == Architecture::kQwen3 || architecture == Architecture::kQwen3Moe;
+  model.bare_output = is_qwen2;
+}
+
+bool ComputeAlike(const ModelShape& a, const ModelShape& b) {
+  const auto mechanisms = [](const ModelShape& model) {
+    return std::make_tuple(model.num_experts > 0, model.is_latent(), model.qk_norms,
+                           model.layer_norms, model.plain_ffn, model.activation, model.bare_output,
+                           model.ffn_bias, model.learned_positions);
+  };
+  return mechanisms(a) == mechanisms(b);
+}
+
+Architecture ArchitectureOf(const ModelShape& model) {
+  const Architecture own = model.architecture;
+  ModelShape typical = model;
+  SetArchitecture(own, typical);
+  const bool has_latents = own == Architecture::kDeepseekV2 || own == Architecture::kDeepseekV3;
+  const bool has_experts =
+      has_latents || own == Architecture::kMixtral || own == Architecture::kQwen3Moe;
+  const bool is_own = ComputeAlike(model, typical) && model.is_latent() == has_latents &&
+                      (model.num_experts > 0) == has_experts;
+  if (is_own) return own;
+  if (model.is_latent()) return Architecture::kDeepseekV3;
+  if (model.num_experts > 0) {
+    return model.qk_norms ? Architecture::kQwen3Moe : Architecture::kMixtral;
+  }
+  if (model.qk_norms) return Architecture::kQwen3;
+  if (model.layer_norms || model.plain_ffn) return Architecture::kNemotron;
+  if (model.bare_output) return Architecture::kQwen2;
+  return Architecture::kLlama;
+}
+
+absl::string_view ModelTypeOf(const ModelShape& model) {
+  return WordOf(ArchitectureOf(model));
 }
 
 }  // namespace weft

@@ -13,9 +13,27 @@
 
 namespace weft {
 
-// gpt2: learned positions, LayerNorm, GELU (tanh form), biases, tied head.
-// llama: rotary positions, RMSNorm, SwiGLU, grouped kv heads; biases in attention only, on demand.
-enum class ModelFamily { kGpt2, kLlama };
+// An architecture says whose files a model has: how its config.json spells keys (KeysOf) and what
+// its tensors are called there. What it computes is the rest of ModelShape alone.
+enum class Architecture {
+  kGpt2,
+  kLlama,
+  kMistral,
+  kMixtral,
+  kQwen2,
+  kQwen3,
+  kQwen3Moe,
+  kDeepseekV2,
+  kDeepseekV3,
+  kNemotron,
+};
+
+// The function between a feed-forward's matrices; with a gate, of the gate.
+enum class Activation {
+  kSilu,         // x sigmoid(x)
+  kGelu,         // in the tanh form (Hendrycks & Gimpel, arXiv:1606.08415)
+  kSquaredRelu,  // max(x, 0)^2
+};
 
 // RopeScaling stretches rotary positions beyond the sequence length of pre-training, as Llama 3.1
 // does ("rope_type": "llama3"): slow turns are slowed down by `factor`, fast ones are kept,
@@ -39,20 +57,21 @@ struct LatentAttention {
   friend bool operator==(const LatentAttention&, const LatentAttention&) = default;
 };
 
-// Counts of a decoder-only transformer; letters are those of the glossary (README).
+// Counts and mechanisms of a decoder-only transformer; letters are those of the glossary (README).
+// As it is here it computes what llama does: rotary positions, RMSNorm, SwiGLU, no biases.
 struct ModelShape {
-  ModelFamily family = ModelFamily::kGpt2;
+  Architecture architecture = Architecture::kLlama;
   int64_t vocab_size = 0;     // V
   int64_t hidden_size = 0;    // D
   int64_t num_blocks = 0;     // L
   int64_t num_heads = 0;      // H
-  int64_t num_kv_heads = 0;   // K; equals H for gpt2
+  int64_t num_kv_heads = 0;   // K
   int64_t head_dim = 0;       // E; of queries and keys: latent.nope_dim + latent.rope_dim if latent
   int64_t ffn_size = 0;       // F
-  int64_t max_positions = 0;  // longest sequence; rows of embed.positions.weight for gpt2
+  int64_t max_positions = 0;  // longest sequence; rows of a table of learned positions
   double norm_eps = 1e-5;
   double initializer_range = 0.02;
-  double rope_theta = 10000.0;  // llama only
+  double rope_theta = 10000.0;
   bool tied_embeddings = true;  // head.weight is embed.tokens.weight
   // Mixture of experts in every block but the first `num_dense_blocks`, whose feed-forward is dense
   // and ffn_size wide; num_experts 0: all are dense.
@@ -64,22 +83,37 @@ struct ModelShape {
   bool shared_expert_gate = false;  // a weight [1, D] says how much of that is taken
   // Tokens of the fullest rank's experts over the mean: a router's balance, as the planner is told.
   double expert_imbalance = 1;
-  RopeScaling rope_scaling = {};  // llama only
-  bool attention_bias = false;    // llama only: q, k, v and o have biases (gpt2's always have)
-  // The rest is llama's alone.
+  RopeScaling rope_scaling = {};
+  bool attention_bias = false;  // q, k, v and o have biases
   LatentAttention latent = {};
   bool qk_norms = false;     // RMSNorm over a head's query and key, each [E]
-  bool layer_norms = false;  // norms take the mean off and have biases, as gpt2's
-  bool plain_ffn = false;    // two matrices without a gate, as gpt2's
+  bool layer_norms = false;  // norms take the mean off and have biases
+  bool plain_ffn = false;    // two matrices without a gate
+  Activation activation = Activation::kSilu;
+  bool bare_output = false;        // o has no bias, whatever attention_bias says
+  bool ffn_bias = false;           // all matrices of feed-forwards have biases
+  bool learned_positions = false;  // a table of positions beside that of tokens; none are rotary
+  // Matrices that lead back to the residuals start at 1/sqrt(2 L) of the others' deviation
+  // (Radford et al., GPT-2, 2.3).
+  bool scaled_residual_init = false;
 
   bool is_latent() const { return latent.kv_rank > 0; }
   // Whether the feed-forward has a gate: three matrices instead of two.
-  bool is_gated() const { return family != ModelFamily::kGpt2 && !plain_ffn; }
-  bool has_layer_norms() const { return family == ModelFamily::kGpt2 || layer_norms; }
+  bool is_gated() const { return !plain_ffn; }
+  bool has_layer_norms() const { return layer_norms; }
+  bool has_output_bias() const { return attention_bias && !bare_output; }
   bool has_experts(int64_t block) const { return num_experts > 0 && block >= num_dense_blocks; }
   int64_t value_dim() const { return is_latent() ? latent.value_dim : head_dim; }
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
+
+// Gives `model` the mechanisms that all models of an architecture have. What such a model's
+// config.json may say otherwise stays as it is, but for biases of attention: gpt2 and qwen2 have
+// them, whatever the file says.
+void SetArchitecture(Architecture architecture, ModelShape& model);
+
+// Says whether two models do the same with tensors of other sizes.
+bool ComputeAlike(const ModelShape& a, const ModelShape& b);
 
 // The one tensor that others ask for by name: a tied head shares it across pipeline stages.
 inline constexpr absl::string_view kTokenEmbeddingName = "embed.tokens.weight";
@@ -112,8 +146,8 @@ struct TensorSpec {
   bool is_matrix() const { return dims.size() == 2; }
 };
 
-// ModelKeys holds a family's spelling of each field in Hugging Face's config.json, for messages.
-// Empty where the family has no such key.
+// ModelKeys holds an architecture's spelling of each field in Hugging Face's config.json. Empty
+// where it has no such key.
 struct ModelKeys {
   absl::string_view vocab_size;
   absl::string_view hidden_size;
@@ -126,7 +160,7 @@ struct ModelKeys {
   absl::string_view norm_eps;
   absl::string_view initializer_range = "initializer_range";
   absl::string_view tied_embeddings = "tie_word_embeddings";
-  // The rest is llama's alone.
+  // gpt2 has none of the rest.
   absl::string_view rope_theta = "";
   absl::string_view attention_bias = "";
   absl::string_view rope_scaling = "";
@@ -146,9 +180,9 @@ struct ModelKeys {
   absl::string_view layer_norms = "";
   absl::string_view plain_ffn = "";
 };
-ModelKeys KeysOf(ModelFamily family);
+ModelKeys KeysOf(Architecture architecture);
 
-// Every rule of the family that `model` breaks, keys as "model.n_head".
+// Every rule that `model` breaks, keys as "model.n_head".
 std::vector<SpecIssue> ModelIssues(const ModelShape& model);
 
 // Returns the first of ModelIssues (InvalidArgument), or OK.
@@ -157,10 +191,13 @@ absl::Status CheckModel(const ModelShape& model);
 // Returns the model whose blocks are all like the first `num_dense_blocks` of `model`.
 ModelShape OfDenseBlocks(const ModelShape& model);
 
-Words WordsOf(ModelFamily);
-// Hugging Face's model_type of a shape: "gpt2", "llama", "mixtral", "qwen3", "qwen3_moe",
-// "deepseek_v3", "nemotron".
+Words WordsOf(Architecture);  // as Hugging Face's model_type
+Words WordsOf(Activation);    // as Hugging Face's hidden_act
+
+// Returns the architecture of `model`; of one whose mechanisms are not those of its own
+// architecture, the one that comes nearest.
+Architecture ArchitectureOf(const ModelShape& model);
+// The word of ArchitectureOf.
 absl::string_view ModelTypeOf(const ModelShape& model);
-absl::StatusOr<ModelFamily> ParseFamily(absl::string_view name);
 
 }  // namespace weft

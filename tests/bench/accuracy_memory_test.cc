@@ -34,8 +34,7 @@ MeasuredRun Gpt7b(const char* hardware, double rest_gib, double peak_gib) {
       Row("NVIDIA/Megatron-LM (tests/functional_tests golden values)", hardware, peak_gib,
           "dropout 0.1/0.1; linear bias yes; deterministic kernels; no "
           "fused wgrad accumulation");
-  run.shape = {.family = ModelFamily::kGpt2,
-               .vocab_size = 131073,
+  run.shape = {.vocab_size = 131073,
                .hidden_size = 4096,
                .num_blocks = 32,
                .num_heads = 32,
@@ -44,6 +43,7 @@ MeasuredRun Gpt7b(const char* hardware, double rest_gib, double peak_gib) {
                .ffn_size = 16384,
                .max_positions = 8192,
                .tied_embeddings = false};
+  SetArchitecture(Architecture::kGpt2, run.shape);
   run.batch = {.global_batch_size = 8, .seq_len = 8192};
   run.rank_or_stage = "last";
   run.gpus = 8;
@@ -55,7 +55,7 @@ MeasuredRun Gpt7b(const char* hardware, double rest_gib, double peak_gib) {
 MeasuredRun Llama70bOfTwelve(double peak_gib, int dp, int tp, int pp, int cp, int64_t seq_len) {
   MeasuredRun run =
       Row("MooreThreads/SimuMax", "B200", peak_gib, "Megatron-LM; fused cross-entropy");
-  run.shape = {.family = ModelFamily::kLlama,
+  run.shape = {.architecture = Architecture::kLlama,
                .vocab_size = 128256,
                .hidden_size = 8192,
                .num_blocks = 12,

@@ -20,8 +20,7 @@ MeasuredRun RunOf(const std::string& id, const Layout& layout, double step_s) {
   run.hardware = "A100-80G";
   run.model = "gpt 4x1024";
   run.tier = "A";
-  run.shape = {.family = ModelFamily::kGpt2,
-               .vocab_size = 51200,
+  run.shape = {.vocab_size = 51200,
                .hidden_size = 1024,
                .num_blocks = 4,
                .num_heads = 16,
@@ -29,6 +28,7 @@ MeasuredRun RunOf(const std::string& id, const Layout& layout, double step_s) {
                .head_dim = 64,
                .ffn_size = 4096,
                .max_positions = 1024};
+  SetArchitecture(Architecture::kGpt2, run.shape);
   run.layout = layout;
   run.layout.gradient_accumulation_steps = 8 / layout.dp / layout.micro_batch_size;
   run.batch = {.global_batch_size = 8, .seq_len = 1024};

@@ -35,7 +35,7 @@ TEST(ParseMeasured, TurnsARowIntoAModelALayoutAndWhatWasMeasured) {
   EXPECT_EQ(run.source, "some, paper");
   EXPECT_EQ(run.notes, "says \"fused\", once");
   EXPECT_EQ(run.model, "llama 12x8192");
-  EXPECT_EQ(run.shape.family, ModelFamily::kLlama);
+  EXPECT_EQ(run.shape.architecture, Architecture::kLlama);
   EXPECT_EQ(run.shape.num_kv_heads, 8);
   EXPECT_FALSE(run.shape.tied_embeddings);
   EXPECT_EQ(run.layout,
@@ -94,7 +94,7 @@ TEST(ParseMeasured, ReadsExpertsAndFeedForwardsWithoutAGate) {
   EXPECT_EQ(table.runs[0].shape.num_experts, 8);
   EXPECT_EQ(table.runs[0].shape.shared_ffn_size, 96);
   const ModelShape& plain = table.runs[1].shape;
-  EXPECT_EQ(plain.family, ModelFamily::kLlama);
+  EXPECT_EQ(plain.architecture, Architecture::kNemotron);
   EXPECT_TRUE(plain.plain_ffn && plain.layer_norms && plain.qk_norms);
   EXPECT_EQ(plain.num_kv_heads, 2);
 }

@@ -279,29 +279,31 @@ TEST_F(CheckpointTest, AManifestStatesItsModelToTheLastBit) {
   Manifest manifest;
   manifest.shards = {{"a", 1, std::string(32, '0')}};
   EXPECT_EQ(ParseManifest(ManifestText(manifest))->model, std::nullopt);  // format 2
-  for (const ModelShape& model : {ModelShape{.vocab_size = 7,
-                                 .hidden_size = 6,
-                                 .num_blocks = 1,
-                                 .num_heads = 2,
-                                 .num_kv_heads = 2,
-                                 .head_dim = 3,
-                                 .ffn_size = 24,
-                                 .max_positions = 5,
-                                 .norm_eps = 1.0 / 3,
-                                 .initializer_range = 0.1},
-                                  ModelShape{.family = ModelFamily::kLlama,
-                                  .vocab_size = 1 << 30,
-                                  .hidden_size = 6,
-                                  .num_blocks = 3,
-                                  .num_heads = 4,
-                                  .num_kv_heads = 2,
-                                  .head_dim = 8,
-                                  .ffn_size = 10,
-                                  .max_positions = 64,
-                                  .rope_theta = 500000.1,
-                                  .tied_embeddings = false,
-                                  .rope_scaling = {.factor = 8.1, .original_max_positions = 16},
-                                  .attention_bias = true}}) {
+  ModelShape gpt2 = {.vocab_size = 7,
+                     .hidden_size = 6,
+                     .num_blocks = 1,
+                     .num_heads = 2,
+                     .num_kv_heads = 2,
+                     .head_dim = 3,
+                     .ffn_size = 24,
+                     .max_positions = 5,
+                     .norm_eps = 1.0 / 3,
+                     .initializer_range = 0.1};
+  SetArchitecture(Architecture::kGpt2, gpt2);
+  for (const ModelShape& model :
+       {gpt2, ModelShape{.architecture = Architecture::kLlama,
+              .vocab_size = 1 << 30,
+              .hidden_size = 6,
+              .num_blocks = 3,
+              .num_heads = 4,
+              .num_kv_heads = 2,
+              .head_dim = 8,
+              .ffn_size = 10,
+              .max_positions = 64,
+              .rope_theta = 500000.1,
+              .tied_embeddings = false,
+              .rope_scaling = {.factor = 8.1, .original_max_positions = 16},
+              .attention_bias = true}}) {
     manifest.model = model;
     const auto read = ParseManifest(ManifestText(manifest));
     ASSERT_TRUE(read.ok()) << read.status();

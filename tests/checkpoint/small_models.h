@@ -5,18 +5,20 @@
 namespace weft {
 
 inline ModelShape Gpt2() {
-  return {.vocab_size = 11,
-          .hidden_size = 4,
-          .num_blocks = 2,
-          .num_heads = 2,
-          .num_kv_heads = 2,
-          .head_dim = 2,
-          .ffn_size = 6,
-          .max_positions = 5};
+  ModelShape model = {.vocab_size = 11,
+                      .hidden_size = 4,
+                      .num_blocks = 2,
+                      .num_heads = 2,
+                      .num_kv_heads = 2,
+                      .head_dim = 2,
+                      .ffn_size = 6,
+                      .max_positions = 5};
+  SetArchitecture(Architecture::kGpt2, model);
+  return model;
 }
 
 inline ModelShape Llama() {
-  return {.family = ModelFamily::kLlama,
+  return {.architecture = Architecture::kLlama,
           .vocab_size = 11,
           .hidden_size = 6,
           .num_blocks = 2,

@@ -21,12 +21,12 @@ namespace {
 
 using testing::HasSubstr;
 
-class Weights : public testing::TestWithParam<ModelFamily> {
+class Weights : public testing::TestWithParam<Architecture> {
  protected:
   Weights() {
     std::string name = testing::TempDir() + "/weights-XXXXXX";
     folder_ = mkdtemp(name.data());
-    model_ = GetParam() == ModelFamily::kGpt2 ? Gpt2() : Llama();
+    model_ = GetParam() == Architecture::kGpt2 ? Gpt2() : Llama();
     saved_ = SaveSmallCheckpoint(folder_, 3, model_);
     const auto reader = CheckpointReader::Open(saved_.step_folder, saved_.manifest);
     EXPECT_TRUE(reader.ok()) << reader.status();
@@ -40,7 +40,8 @@ class Weights : public testing::TestWithParam<ModelFamily> {
   ModelShape model_;
   SmallCheckpoint saved_;
 };
-INSTANTIATE_TEST_SUITE_P(Models, Weights, testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
+INSTANTIATE_TEST_SUITE_P(Models, Weights,
+                         testing::Values(Architecture::kGpt2, Architecture::kLlama),
                          [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(Weights, AreTheSameInAStepFolderAndExported) {

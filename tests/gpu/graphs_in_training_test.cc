@@ -15,7 +15,7 @@ namespace {
 
 struct GraphCase {
   const char* name;
-  ModelFamily family;
+  Architecture architecture;
   Precision precision;
   ScheduleKind schedule;
   int pp;
@@ -46,7 +46,7 @@ TEST_P(CudaGraphs, GiveTheBitsOfSingleKernels) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const GraphCase& c = GetParam();
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, c.family);
+  JobSpec job = TinyJob(folder, c.architecture);
   job.training.mixed_precision = c.precision;
   job.training.global_batch_size = 4 * c.dp;
   job.training.steps = 4;
@@ -78,7 +78,7 @@ TEST_P(CudaGraphs, GiveTheBitsOfSingleKernels) {
 TEST(CudaGraphsOverDocuments, AreReplayedForTheirBoundOfDocuments) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, ModelFamily::kLlama);
+  JobSpec job = TinyJob(folder, Architecture::kLlama);
   job.model.num_heads = 2;
   job.model.num_kv_heads = 1;
   job.model.head_dim = 64;
@@ -114,8 +114,8 @@ TEST(CudaGraphsOverDocuments, AreReplayedForTheirBoundOfDocuments) {
   EXPECT_LT(RelativeDifference(graphs.losses(), plain.losses()), bound);
 }
 
-constexpr auto kGpt2 = ModelFamily::kGpt2;
-constexpr auto kLlama = ModelFamily::kLlama;
+constexpr auto kGpt2 = Architecture::kGpt2;
+constexpr auto kLlama = Architecture::kLlama;
 constexpr auto kFp32 = Precision::kFp32;
 constexpr auto kBf16 = Precision::kBf16;
 

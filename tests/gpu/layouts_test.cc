@@ -59,7 +59,7 @@ TrainingOutcome TrainCounting(JobSpec job, const Layout& layout, const std::stri
 
 struct LayoutCase {
   const char* name;
-  ModelFamily family;
+  Architecture architecture;
   int dp, tp, pp;
 };
 
@@ -72,7 +72,7 @@ TEST_P(CudaLayouts, TrainAsOneRankOnTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const LayoutCase& c = GetParam();
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, c.family);
+  JobSpec job = TinyJob(folder, c.architecture);
   const Layout one = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
   const Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
   const TrainingOutcome cpu = TrainWith(job, one, folder.Make("cpu"));
@@ -96,7 +96,7 @@ TEST_P(CudaLayouts, GiveTheSameBitsOverNccl) {
   const LayoutCase& c = GetParam();
   if (c.dp * c.tp * c.pp == 1) GTEST_SKIP() << "nothing moves";
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, c.family);
+  JobSpec job = TinyJob(folder, c.architecture);
   job.deterministic = true;
   const Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
   const TrainingOutcome mapped = TrainOnCuda(job, layout, folder.Make("mapped"));
@@ -112,7 +112,7 @@ TEST_P(CudaLayouts, GiveTheSameBitsAgainWhereDeterministic) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const LayoutCase& c = GetParam();
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, c.family);
+  JobSpec job = TinyJob(folder, c.architecture);
   job.deterministic = true;
   const Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
   const TrainingOutcome first = TrainOnCuda(job, layout, folder.Make("first"));
@@ -127,7 +127,7 @@ TEST_P(CudaLayouts, GiveTheSameBitsWithStatesOnTheHost) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const LayoutCase& c = GetParam();
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, c.family);
+  JobSpec job = TinyJob(folder, c.architecture);
   job.deterministic = true;
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);
   layout.zero_stage = c.dp > 1 ? 1 : 0;
@@ -146,7 +146,7 @@ TEST_P(CudaLayouts, GiveTheSameBitsWithStatesOnTheHost) {
 }
 
 JobSpec JobForCudnn(const TestFolder& folder) {
-  JobSpec job = TinyJob(folder, ModelFamily::kLlama);
+  JobSpec job = TinyJob(folder, Architecture::kLlama);
   job.model.num_heads = 2;
   job.model.num_kv_heads = 1;
   job.model.head_dim = 64;
@@ -246,7 +246,7 @@ TEST(CudnnInTraining, TakesPackedDocumentsAndLeavesMicrobatchesOfTooManyToOwnKer
 TEST(CudaInBf16, TrainsGpt2AsTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  JobSpec job = TinyJob(folder, Architecture::kGpt2);
   job.training.mixed_precision = Precision::kBf16;
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     Layout layout = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
@@ -268,7 +268,7 @@ TEST(CudaInBf16, HasTheSameBitsOverNcclInRankOrderAndIsAFewRoundingsOffElsewhere
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   if (std::string(TestedApi()->name) == "cuda") GTEST_SKIP() << "NCCL is real here";
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  JobSpec job = TinyJob(folder, Architecture::kGpt2);
   job.training.mixed_precision = Precision::kBf16;
   job.training.steps = 1;
   job.deterministic = true;
@@ -301,7 +301,7 @@ TEST(CudaInBf16, HasTheSameBitsOverNcclInRankOrderAndIsAFewRoundingsOffElsewhere
 TEST(CudaReduceDtype, ReducesGradientsInBf16AsTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  JobSpec job = TinyJob(folder, Architecture::kGpt2);
   job.training.reduce_dtype = ReduceDtype::kBf16;
   job.training.global_batch_size = 6;
   for (const int zero_stage : {0, 1, 2, 3}) {
@@ -342,7 +342,7 @@ TEST(CudaFp8, TrainsAsOneRankOnTheCpuDoes) {
   const BackendStatus offered = TestedApi()->open_device(&asks_for_fp8, &device);
   if (!offered.ok()) GTEST_SKIP() << offered.text;
   TestedApi()->close_device(device);
-  JobSpec job = TinyJob(folder, ModelFamily::kLlama);
+  JobSpec job = TinyJob(folder, Architecture::kLlama);
   job.training.mixed_precision = Precision::kFp8;
   job.training.steps = 1;
   job.deterministic = true;
@@ -369,7 +369,7 @@ TEST(CudaFp8, TrainsAsOneRankOnTheCpuDoes) {
 TEST(CudaAdafactor, TrainsAsOneRankOnTheCpuDoes) {
   if (TestedApi() == nullptr) GTEST_SKIP() << "no CUDA device here";
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  JobSpec job = TinyJob(folder, Architecture::kGpt2);
   job.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 5e-4};
   const Layout single = MakeLayout(1, 1, 1, ScheduleKind::kOneForwardOneBackward, 1, job);
   const TrainingOutcome cpu = TrainWith(job, single, folder.Make("cpu"));
@@ -383,12 +383,12 @@ TEST(CudaAdafactor, TrainsAsOneRankOnTheCpuDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaLayouts,
-                         ::testing::Values(LayoutCase{"Gpt2", ModelFamily::kGpt2, 1, 1, 1},
-                                           LayoutCase{"Llama", ModelFamily::kLlama, 1, 1, 1},
-                                           LayoutCase{"Gpt2Dp2", ModelFamily::kGpt2, 2, 1, 1},
-                                           LayoutCase{"LlamaTp2", ModelFamily::kLlama, 1, 2, 1},
-                                           LayoutCase{"Gpt2Pp2", ModelFamily::kGpt2, 1, 1, 2},
-                                           LayoutCase{"Gpt2Dp2Tp2Pp2", ModelFamily::kGpt2, 2, 2,
+                         ::testing::Values(LayoutCase{"Gpt2", Architecture::kGpt2, 1, 1, 1},
+                                           LayoutCase{"Llama", Architecture::kLlama, 1, 1, 1},
+                                           LayoutCase{"Gpt2Dp2", Architecture::kGpt2, 2, 1, 1},
+                                           LayoutCase{"LlamaTp2", Architecture::kLlama, 1, 2, 1},
+                                           LayoutCase{"Gpt2Pp2", Architecture::kGpt2, 1, 1, 2},
+                                           LayoutCase{"Gpt2Dp2Tp2Pp2", Architecture::kGpt2, 2, 2,
                                                       2}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 

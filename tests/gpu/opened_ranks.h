@@ -108,10 +108,10 @@ inline TrainingOutcome TrainOn(OpenedRanks& ranks, const JobSpec& job, const Lay
   return Train(run);
 }
 
-inline JobSpec TinyJob(const TestFolder& folder, ModelFamily family) {
+inline JobSpec TinyJob(const TestFolder& folder, Architecture architecture) {
   JobSpec job = SmallJob(folder.path());
-  job.model.family = family;
-  job.model.num_kv_heads = family == ModelFamily::kLlama ? 2 : 4;
+  SetArchitecture(architecture, job.model);
+  job.model.num_kv_heads = architecture == Architecture::kLlama ? 2 : 4;
   job.model.hidden_size = 32;
   job.model.head_dim = 8;
   job.model.ffn_size = 64;

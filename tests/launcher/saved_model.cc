@@ -9,7 +9,7 @@
 namespace weft {
 
 ModelShape SmallModel(int64_t vocab_size) {
-  return {.family = ModelFamily::kLlama,
+  return {.architecture = Architecture::kLlama,
           .vocab_size = vocab_size,
           .hidden_size = 16,
           .num_blocks = 2,

@@ -15,7 +15,7 @@ namespace {
 JobSpec Packed(JobSpec job) {
   job.data.eos_token_id = ' ';
   job.data.reset_attention_mask = true;
-  job.data.reset_position_ids = job.model.family == ModelFamily::kGpt2;
+  job.data.reset_position_ids = job.model.architecture == Architecture::kGpt2;
   return job;
 }
 

@@ -26,12 +26,12 @@ namespace {
 
 constexpr int64_t kSteps = 6;
 
-class InferenceWitness : public testing::TestWithParam<ModelFamily> {
+class InferenceWitness : public testing::TestWithParam<Architecture> {
  protected:
   InferenceWitness() {
     std::string name = testing::TempDir() + "/inference-XXXXXX";
     folder_ = mkdtemp(name.data());
-    job_ = GetParam() == ModelFamily::kLlama ? EnglishLlamaJob() : EnglishJob();
+    job_ = GetParam() == Architecture::kLlama ? EnglishLlamaJob() : EnglishJob();
     job_.training.steps = kSteps;
     job_.optimizer.lr = 1e-30;
     job_.lr_scheduler = {.type = LrSchedule::kConstant};
@@ -98,7 +98,7 @@ class InferenceWitness : public testing::TestWithParam<ModelFamily> {
   JobSpec job_;
 };
 INSTANTIATE_TEST_SUITE_P(Models, InferenceWitness,
-                         testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
+                         testing::Values(Architecture::kGpt2, Architecture::kLlama),
                          [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(InferenceWitness, EvaluatesAsNumpyDoes) {

@@ -154,6 +154,7 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   one.model.tied_embeddings = true;
   one.training.global_batch_size = 12;
   models.push_back({"llama_1_kv_head", one});
+  models.push_back({"qwen3_2_kv_heads", EnglishQwen3Job(), 5, false});
   JobSpec packed = WithSgd(EnglishJob());
   packed.data.eos_token_id = ' ';  // documents of a word each
   packed.data.reset_attention_mask = true;
@@ -164,6 +165,9 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   JobSpec narrow = In(Precision::kBf16, EnglishLlamaJob());
   narrow.training.seed = 1;  // the order of seed 42 has an ill-conditioned step (curve.h)
   models.push_back({"llama_in_bf16", narrow, 5, false});
+  JobSpec narrow_qwen3 = In(Precision::kBf16, EnglishQwen3Job());
+  narrow_qwen3.training.seed = 1;
+  models.push_back({"qwen3_in_bf16", narrow_qwen3, 4, false});
   JobSpec lion = In(Precision::kBf16, EnglishJob());
   lion.optimizer = {.name = OptimizerKind::kLion, .lr = 5e-4, .beta2 = 0.99};
   models.push_back({"gpt2_in_bf16_with_lion", lion, 4, false});

@@ -37,10 +37,16 @@ std::vector<WitnessCase> LlamaCases() {
   one_kv_head.lr_scheduler = {.type = LrSchedule::kConstant};
   JobSpec factored = TenStepsOfLlama();
   factored.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 1e-3};
+  const auto ten_steps = [](JobSpec job) {
+    job.training.steps = 10;
+    return job;
+  };
   return {{"stretched", TenStepsOfLlama()},
           {"plain", plain},
           {"one kv head", one_kv_head},
-          {"adafactor", factored}};
+          {"adafactor", factored},
+          {"qwen2", ten_steps(EnglishQwen2Job())},
+          {"qwen3", ten_steps(EnglishQwen3Job())}};
 }
 
 TEST(LlamaWitness, PassesItsOwnExamination) {
@@ -84,6 +90,24 @@ INSTANTIATE_TEST_SUITE_P(Parity, PlantedInLlama,
                                                  {.tp = 2, .micro_batch_size = 2},
                                                  "gradient blocks.3.norm1.weight"}),
                          [](const auto& tested) { return NameOf(tested); });
+
+class PlantedInQwen3 : public testing::TestWithParam<BugCase> {};
+
+TEST_P(PlantedInQwen3, IsSeenByTheComparison) {
+  ExpectSeen(EnglishQwen3Job(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Parity, PlantedInQwen3,
+    testing::Values(BugCase{"head_norms_not_reduced",
+                            PlantedBug::kHeadNormsNotReduced,
+                            {.tp = 2, .micro_batch_size = 2},
+                            "gradient blocks.0.attn.q_norm.weight"},
+                    BugCase{"head_norms_not_reduced_over_copies",
+                            PlantedBug::kHeadNormsNotReduced,
+                            {.tp = 4, .micro_batch_size = 2, .sequence_parallel = true},
+                            "gradient blocks.0.attn.q_norm.weight"}),
+    [](const auto& tested) { return NameOf(tested); });
 
 }  // namespace
 }  // namespace weft

@@ -15,8 +15,7 @@ using Json = nlohmann::json;
 JobSpec EnglishJob() {
   JobSpec job;
   job.name = "parity";
-  job.model = {.family = ModelFamily::kGpt2,
-               .vocab_size = 256,
+  job.model = {.vocab_size = 256,
                .hidden_size = 64,
                .num_blocks = 4,
                .num_heads = 4,
@@ -24,6 +23,7 @@ JobSpec EnglishJob() {
                .head_dim = 16,
                .ffn_size = 256,
                .max_positions = 40};
+  SetArchitecture(Architecture::kGpt2, job.model);
   job.data.train = {{kTextFile}};
   job.training.seq_len = 32;
   job.training.global_batch_size = 8;
@@ -47,7 +47,7 @@ JobSpec EnglishJob() {
 // differently are up to 1.5e-5 apart there. At 1e-6 the same noise moves it by 4.4e-7.
 JobSpec EnglishLlamaJob() {
   JobSpec job = EnglishJob();
-  job.model = {.family = ModelFamily::kLlama,
+  job.model = {.architecture = Architecture::kLlama,
                .vocab_size = 256,
                .hidden_size = 64,
                .num_blocks = 4,
@@ -60,6 +60,19 @@ JobSpec EnglishLlamaJob() {
                .rope_scaling = {.factor = 4, .original_max_positions = 16},
                .attention_bias = true};
   job.optimizer.eps = 1e-6;
+  return job;
+}
+
+JobSpec EnglishQwen3Job() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kQwen3, job.model);
+  job.model.attention_bias = false;
+  return job;
+}
+
+JobSpec EnglishQwen2Job() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kQwen2, job.model);
   return job;
 }
 
@@ -134,7 +147,7 @@ OptimizerSpec ReadOptimizer(const Json& optimizer) {
 std::string ParityJobText(const ParityJob& parity) {
   const JobSpec& job = parity.job;
   Json json = {
-      {"family", WordOf(job.model.family).data()},
+      {"family", WordOf(job.model.architecture).data()},
       {"vocab_size", job.model.vocab_size},
       {"hidden_size", job.model.hidden_size},
       {"num_blocks", job.model.num_blocks},
@@ -152,6 +165,8 @@ std::string ParityJobText(const ParityJob& parity) {
         {"high_freq_factor", job.model.rope_scaling.high_freq_factor},
         {"original_max_position_embeddings", job.model.rope_scaling.original_max_positions}}},
       {"attention_bias", job.model.attention_bias},
+      {"output_bias", job.model.has_output_bias()},
+      {"qk_norms", job.model.qk_norms},
       {"tied_embeddings", job.model.tied_embeddings},
       {"data", Json::array()},
       {"documents",
@@ -190,7 +205,8 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   ParityJob parity;
   JobSpec& job = parity.job;
   job = EnglishJob();
-  job.model.family = *ParseFamily(json.at("family").get<std::string>());
+  SetArchitecture(*ParseWord<Architecture>(json.at("family").get<std::string>(), "an architecture"),
+                  job.model);
   job.model.vocab_size = json.at("vocab_size");
   job.model.hidden_size = json.at("hidden_size");
   job.model.num_blocks = json.at("num_blocks");

@@ -27,6 +27,7 @@ enum class PlantedBug {
   kStaleRecompute,           // rank 0 makes a block's activations again from the next block's input
   kHeadPieceSkipped,         // the last piece of a microbatch's logits leaves no gradient
   kNormPartsNotReduced,      // tp ranks keep their own tokens' part of the gradients of norms
+  kHeadNormsNotReduced,      // tp ranks keep their own heads' part of those of norms of heads
   kStaleGather,              // some gathers of tokens leave the other ranks' rows as they were
   kLastReductionNotAwaited,  // the optimizer does not wait for the gradients started last
   kStaleKeys,                // rank 0 takes others' keys or values from the gather before, at times
@@ -65,6 +66,10 @@ JobSpec EnglishJob();
 // The same with a Llama: 4 heads of 24 that share 2 kv heads, positions stretched within the
 // sequence, biases in attention, a head of its own.
 JobSpec EnglishLlamaJob();
+// The same with RMSNorm over each head's query and key and without biases; without the bias behind
+// attention alone.
+JobSpec EnglishQwen3Job();
+JobSpec EnglishQwen2Job();
 
 JobSpec In(Precision precision, JobSpec job);
 

@@ -218,6 +218,7 @@ class PlantedComm final : public AtOnceComm {
       : AtOnceComm(inner),
         bug_(parity.bug),
         hidden_size_(parity.job.model.hidden_size),
+        head_dim_(parity.job.model.head_dim),
         embedding_elements_(parity.job.model.vocab_size * parity.job.model.hidden_size),
         kv_head_elements_(parity.job.model.head_dim * parity.job.model.hidden_size),
         factored_elements_(FactoredElements(parity.job.model)),
@@ -232,6 +233,8 @@ class PlantedComm final : public AtOnceComm {
     if (bug_ == PlantedBug::kFactorsNotReduced && data.elements() == factored_elements_) return {};
     const bool is_norm = data.rows == 1 && data.cols == hidden_size_;
     if (bug_ == PlantedBug::kNormPartsNotReduced && is_norm) return {};
+    const bool is_head_norm = data.rows == 1 && data.cols == head_dim_;
+    if (bug_ == PlantedBug::kHeadNormsNotReduced && is_head_norm) return {};
     auto* const totals = static_cast<double*>(data.data);  // loss, norm^2, stops
     const bool are_totals = data.dtype == DType::kF64 && data.elements() == 3;
     const double own_norm_squared = are_totals ? totals[1] : 0;
@@ -298,7 +301,7 @@ class PlantedComm final : public AtOnceComm {
   }
 
   const PlantedBug bug_;
-  const int64_t hidden_size_;
+  const int64_t hidden_size_, head_dim_;
   const int64_t embedding_elements_;
   const int64_t kv_head_elements_;
   const int64_t factored_elements_;  // of all tensors: without pp

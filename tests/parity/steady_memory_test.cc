@@ -101,7 +101,7 @@ TEST(SteadyMemory, NothingGrowsAfterTheSecondStepInAnyLayout) {
                             .ranks = Ranks::kProcesses,
                             .counts_allocations = true}),
                   IsEmpty())
-          << WordOf(job.model.family) << " " << LayoutText(layout);
+          << WordOf(job.model.architecture) << " " << LayoutText(layout);
     }
   }
 }

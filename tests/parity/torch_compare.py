@@ -59,6 +59,8 @@ def llama_names(blocks, tensors):
         for kind in ("weight", "bias"):
             for part in "qkvo":
                 names[f"{ours}attn.{part}.{kind}"] = f"{theirs}self_attn.{part}_proj.{kind}"
+            for part in "qk":
+                names[f"{ours}attn.{part}_norm.{kind}"] = f"{theirs}self_attn.{part}_norm.{kind}"
             for part in ("gate", "up", "down"):
                 names[f"{ours}mlp.{part}.{kind}"] = f"{theirs}mlp.{part}_proj.{kind}"
     return {ours: (theirs, None, False) for ours, theirs in names.items() if ours in tensors}
@@ -156,7 +158,8 @@ def main(arguments):
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, numpy {np.__version__}")
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(arguments[1] if len(arguments) == 2 else temporary)
-        agreed = [compare(family, arguments[0], work / family) for family in ("gpt2", "llama")]
+        agreed = [compare(family, arguments[0], work / family)
+                  for family in ("gpt2", "llama", "qwen2", "qwen3")]
     print("agreed" if all(agreed) else "DISAGREED")
     return 0 if all(agreed) else 1
 

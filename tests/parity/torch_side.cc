@@ -38,7 +38,10 @@ namespace {
 constexpr int64_t kSteps = 10;
 
 JobSpec JobOf(const std::string& family) {
-  JobSpec job = family == "llama" ? EnglishLlamaJob() : EnglishJob();
+  JobSpec job = family == "llama"   ? EnglishLlamaJob()
+                : family == "qwen2" ? EnglishQwen2Job()
+                : family == "qwen3" ? EnglishQwen3Job()
+                                    : EnglishJob();
   job.training.steps = kSteps;
   return job;
 }

@@ -161,8 +161,9 @@ absl::StatusOr<Curve> TrainInNumpy(const JobSpec& job) {
   const TemporaryFolder folder;
   folder.Write("job.json", ParityJobText({.job = job, .layout = {}}));
   const std::string command =
-      absl::StrCat(kPython, " -B ", SourcePath("/tests/reference/"), WordOf(job.model.family),
-                   "_reference.py ", folder.path(), "/job.json ", folder.path(), "/witness");
+      absl::StrCat(kPython, " -B ", SourcePath("/tests/reference/"),
+                   job.model.learned_positions ? "gpt2" : "llama", "_reference.py ", folder.path(),
+                   "/job.json ", folder.path(), "/witness");
   RETURN_IF_ERROR(RunCommand(folder, command, /*most_s=*/160));
   const Json json = Json::parse(folder.Read("witness.json"), nullptr, false);
   if (!json.is_object()) return absl::InternalError("witness.json is not JSON");

@@ -27,7 +27,7 @@ inline JobSpec SampleJob() {
   JobSpec job;
   job.name = "sample";
   job.output_dir = "/tmp/weft";
-  job.model.family = ModelFamily::kGpt2;
+  SetArchitecture(Architecture::kGpt2, job.model);
   job.model.vocab_size = 256;
   job.model.hidden_size = 256;
   job.model.num_blocks = 6;
@@ -48,7 +48,7 @@ inline JobSpec SampleJob() {
 inline JobSpec LargeJob() {
   JobSpec job = SampleJob();
   job.name = "large";
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.vocab_size = 128256;
   job.model.hidden_size = 8192;
   job.model.num_blocks = 80;

@@ -9,7 +9,7 @@ namespace weft {
 inline ModelShape Gpt2Of(int64_t blocks, int64_t width, int64_t heads, int64_t vocabulary,
                          int64_t positions) {
   ModelShape model;
-  model.family = ModelFamily::kGpt2;
+  SetArchitecture(Architecture::kGpt2, model);
   model.vocab_size = vocabulary;
   model.hidden_size = width;
   model.num_blocks = blocks;
@@ -24,7 +24,7 @@ inline ModelShape Gpt2Of(int64_t blocks, int64_t width, int64_t heads, int64_t v
 inline ModelShape LlamaOf(int64_t blocks, int64_t width, int64_t heads, int64_t kv_heads,
                           int64_t ffn, int64_t vocabulary) {
   ModelShape model;
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.vocab_size = vocabulary;
   model.hidden_size = width;
   model.num_blocks = blocks;
@@ -59,7 +59,8 @@ inline ModelShape SmallLatent() {
 // A feed-forward without a gate, LayerNorm, grouped heads, norms of queries and keys.
 inline ModelShape SmallPlain() {
   ModelShape model = LlamaOf(3, 64, 8, 2, 176, 300);
-  model.plain_ffn = model.layer_norms = model.qk_norms = true;
+  SetArchitecture(Architecture::kNemotron, model);
+  model.qk_norms = true;
   return model;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The independent witness of the llama family: training in NumPy, double precision, one process.
+"""The independent witness of llama, qwen2 (no bias behind attention) and qwen3: training in NumPy, double precision, one process.
 
 Written from the papers and from the definitions in our headers, never from our C++:
   Touvron et al., arXiv:2302.13971             Llama: pre-norm blocks, no absolute positions
@@ -8,6 +8,7 @@ Written from the papers and from the definitions in our headers, never from our 
   Grattafiori et al., arXiv:2407.21783         Llama 3.1, which stretches them
   Shazeer, arXiv:2002.05202                    SwiGLU
   Ainslie et al., arXiv:2305.13245             shared key and value heads
+  Yang et al., arXiv:2505.09388                Qwen3: RMSNorm over each head's query and key
 Data order, Philox, learning rate and optimizer are those of gpt2_reference.py beside this file.
 
   llama_reference.py JOB.json OUT    trains; writes OUT.json and OUT.f64 as gpt2_reference.py does
@@ -30,9 +31,9 @@ def initial_weights(job):
     def normal(name, out, inputs):
         weights[name] = gpt2.initial_normal(name, (out, inputs), std, job["seed"])
 
-    def attention(name, out, inputs):
+    def attention(name, out, inputs, biased=job["attention_bias"]):
         normal(name + ".weight", out, inputs)
-        if job["attention_bias"]:
+        if biased:
             weights[name + ".bias"] = np.zeros(out)
 
     normal("embed.tokens.weight", job["vocab_size"], D)
@@ -42,7 +43,10 @@ def initial_weights(job):
         attention(block + "attn.q", wide, D)
         attention(block + "attn.k", narrow, D)
         attention(block + "attn.v", narrow, D)
-        attention(block + "attn.o", D, wide)
+        if job["qk_norms"]:
+            weights[block + "attn.q_norm.weight"] = np.ones(E)
+            weights[block + "attn.k_norm.weight"] = np.ones(E)
+        attention(block + "attn.o", D, wide, job["output_bias"])
         weights[block + "norm2.weight"] = np.ones(D)
         normal(block + "mlp.gate.weight", F, D)
         normal(block + "mlp.up.weight", F, D)
@@ -120,8 +124,14 @@ def block_forward(tape, i, x, job):
     T, E = x.shape[1], job["head_dim"]
     by = turns(job, T)
     h1, norm1 = tape.norm(b + "norm1", x, eps)
-    q = turn(split_heads(tape.linear(b + "attn.q", h1), H), by)
-    k = turn(split_heads(tape.linear(b + "attn.k", h1), K), by).repeat(H // K, axis=1)
+    q = split_heads(tape.linear(b + "attn.q", h1), H)
+    k = split_heads(tape.linear(b + "attn.k", h1), K)
+    norms = None
+    if job["qk_norms"]:
+        q, q_norm = tape.norm(b + "attn.q_norm", q, eps)
+        k, k_norm = tape.norm(b + "attn.k_norm", k, eps)
+        norms = q_norm, k_norm
+    q, k = turn(q, by), turn(k, by).repeat(H // K, axis=1)
     v = split_heads(tape.linear(b + "attn.v", h1), K).repeat(H // K, axis=1)
     scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(E)
     scores = np.where(job["visible"], scores, -np.inf)
@@ -133,12 +143,12 @@ def block_forward(tape, i, x, job):
     gate, up = tape.linear(b + "mlp.gate", h2), tape.linear(b + "mlp.up", h2)
     gated = gate / (1 + np.exp(-gate)) * up
     return (x1 + tape.linear(b + "mlp.down", gated),
-            (by, h1, norm1, q, k, v, p, a, h2, norm2, gate, up, gated))
+            (by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated))
 
 
 def block_backward(tape, i, dx2, saved, job):
     H, K, E, b = job["num_heads"], job["num_kv_heads"], job["head_dim"], f"blocks.{i}."
-    by, h1, norm1, q, k, v, p, a, h2, norm2, gate, up, gated = saved
+    by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated = saved
     dgated = tape.linear_back(b + "mlp.down", dx2, gated)
     s = 1 / (1 + np.exp(-gate))
     dgate, dup = dgated * up * (s + gate * s * (1 - s)), dgated * gate * s
@@ -150,6 +160,9 @@ def block_backward(tape, i, dx2, saved, job):
     ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / math.sqrt(E)
     dq = turn(ds @ k, by.conj())
     dk = turn(sum_groups(ds.transpose(0, 1, 3, 2) @ q, K), by.conj())
+    if norms:
+        dq = tape.norm_back(b + "attn.q_norm", dq, norms[0])
+        dk = tape.norm_back(b + "attn.k_norm", dk, norms[1])
     dh1 = sum(tape.linear_back(b + "attn." + part, gpt2.join_heads(d), h1)
               for part, d in (("q", dq), ("k", dk), ("v", dv)))
     return dx1 + tape.norm_back(b + "norm1", dh1, norm1)
@@ -189,12 +202,14 @@ def check():
     job = {"vocab_size": 17, "hidden_size": 12, "num_blocks": 2, "num_heads": 4, "num_kv_heads": 2,
            "head_dim": 6, "ffn_size": 20, "norm_eps": 1e-5, "initializer_range": 0.3, "seed": 5,
            "rope_theta": 100.0, "tied_embeddings": False, "attention_bias": True,
-           "rope_scaling": {"factor": 1}}
+           "output_bias": True, "qk_norms": False, "rope_scaling": {"factor": 1}}
     stretched = {"factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
                  "original_max_position_embeddings": 16}
     worst = max(gpt2.worst_difference({**job, **change}, initial_weights, loss_and_gradients)
                 for change in ({}, {"num_kv_heads": 1, "rope_scaling": stretched},
-                               {"tied_embeddings": True, "attention_bias": False}))
+                               {"tied_embeddings": True, "attention_bias": False,
+                                "output_bias": False}, {"output_bias": False},
+                               {"qk_norms": True}))
     print(f"worst difference {worst:.2e} of the largest gradient")
     return 0 if worst < 1e-8 else 1
 

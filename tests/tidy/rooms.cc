@@ -157,7 +157,7 @@ std::vector<Room> SharedRooms() {
         {"version", {"grpc", "protobuf", "sqlite"}}}},
       {"data", {"plan", "plan/spec", "text", "data"}, disk, {}},
       {"checkpoint",
-       {"plan", "plan/spec", "plan/block", "text", "process", "data", "checkpoint"},
+       {"plan", "plan/spec", "plan/block", "plan/keys", "text", "process", "data", "checkpoint"},
        disk,
        {}},
   };

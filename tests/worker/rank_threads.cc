@@ -197,8 +197,7 @@ JobSpec SmallJob(const std::string& folder) {
   JobSpec job;
   job.name = "run";
   job.output_dir = folder;
-  job.model = {.family = ModelFamily::kGpt2,
-               .vocab_size = 256,
+  job.model = {.vocab_size = 256,
                .hidden_size = 64,
                .num_blocks = 4,
                .num_heads = 4,
@@ -206,6 +205,7 @@ JobSpec SmallJob(const std::string& folder) {
                .head_dim = 16,
                .ffn_size = 256,
                .max_positions = 48};
+  SetArchitecture(Architecture::kGpt2, job.model);
   WriteText(folder + "/train.txt", 4000, 1);
   WriteText(folder + "/valid.txt", 1000, 2);
   job.data.train = {{folder + "/train.txt"}};
@@ -230,7 +230,7 @@ JobSpec SmallJob(const std::string& folder) {
 
 JobSpec SmallLlamaJob(const std::string& folder, int64_t kv_heads) {
   JobSpec job = SmallJob(folder);
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_kv_heads = kv_heads;
   job.model.head_dim = 24;
   job.model.ffn_size = 176;

@@ -15,18 +15,7 @@ namespace weft {
 namespace {
 
 View Of(int value, const std::vector<View>& views) {
-  return views[static_cast<size_t>(value)];
-}
-
-// Names of an operation's layers, without ".weight".
-std::vector<std::string> LayersOf(const BlockOps& ops, const BlockOp& op,
-                                  const std::string& prefix) {
-  std::vector<std::string> layers;
-  for (const int param : op.params) {
-    absl::string_view name = ops.params[static_cast<size_t>(param)].name;
-    if (absl::ConsumeSuffix(&name, ".weight")) layers.push_back(absl::StrCat(prefix, name));
-  }
-  return layers;
+  return ViewOf(value, views);
 }
 
 }  // namespace
@@ -51,31 +40,15 @@ Block::Block(const ModelShape& model, const BlockOps& ops, int64_t block,
       model_(model) {
   const std::string prefix = absl::StrCat("blocks.", block, ".");
   bucket_ = parameters.Get(prefix + ops.params.front().name).bucket;
-  for (const BlockStep& step : StepsOf(ops)) steps_.push_back(MakeStep(step, prefix, parameters));
+  steps_ = MakeSteps(ops, prefix,
+                     {.norm = [&](const std::string& layer) { return parameters.GetNorm(layer); },
+                      .linear =
+                          [&](absl::Span<const std::string> layers) {
+                            return layers.size() == 1 ? parameters.GetLinear(layers.front())
+                                                      : parameters.GetFusedLinear(layers);
+                          }});
   SetStrides();
   if (fp8 != nullptr) UseFp8(*fp8, codes);
-}
-
-Block::Step Block::MakeStep(const BlockStep& of, const std::string& prefix,
-                            const Parameters& parameters) {
-  Step step;
-  step.kind = of.kind;
-  for (const int index : of.ops) {
-    const BlockOp& op = ops_.ops[static_cast<size_t>(index)];
-    step.ops.push_back(&op);
-    if (op.params.empty()) continue;
-    const std::vector<std::string> layers = LayersOf(ops_, op, prefix);
-    if (op.kind != OpKind::kLinear) {
-      step.norm = parameters.GetNorm(layers.front());
-    } else if (layers.size() == 1) {
-      step.linears.push_back(parameters.GetLinear(layers.front()));
-    } else {
-      step.linears.push_back(parameters.GetFusedLinear(layers));
-    }
-  }
-  step.in = step.ops.front()->in.front();
-  step.out = step.ops.back()->out.front();
-  return step;
 }
 
 // Queries, keys and values that are columns of one matrix.
@@ -195,45 +168,6 @@ const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_docum
   return device_.PrepareAttention(AttentionOf(documents), type, masks_documents, work.scores);
 }
 
-std::vector<LinearOutput> Block::Outputs(const Step& step, const std::vector<View>& views) const {
-  std::vector<LinearOutput> outputs;
-  for (size_t i = 0; i < step.linears.size(); ++i) {
-    outputs.push_back({step.linears[i], Of(step.ops[i]->out.front(), views)});
-  }
-  return outputs;
-}
-
-NormStatistics Block::StatisticsOf(const Step& step, const BlockActivations& saved) const {
-  const std::vector<int>& statistics = step.ops.front()->statistics;
-  NormStatistics views = {.mean = {}, .rstd = Of(statistics.back(), saved.views)};
-  if (statistics.size() > 1) views.mean = Of(statistics.front(), saved.views);
-  return views;
-}
-
-View Block::ByHead(View x) const {
-  CHECK(x.is_contiguous());
-  return {x.data, x.elements() / attention_.head_dim, attention_.head_dim, x.dtype};
-}
-
-// Queries and keys that lie beside each other are turned by one call.
-void Block::Rotate(const Step& step, const BlockWorkspace& work, Turn turn,
-                   const std::vector<View>& views) {
-  View pending;
-  for (const BlockOp* const op : step.ops) {
-    const View next = Of(op->out.front(), views);
-    const bool is_beside = pending.data != nullptr && pending.stride() == next.stride() &&
-                           pending.ColRange(pending.cols, next.cols).data == next.data &&
-                           !next.is_contiguous();
-    if (is_beside) {
-      pending = pending.ColRange(0, pending.cols + next.cols);
-      continue;
-    }
-    if (pending.data != nullptr) device_.Rotate(work.rotary, turn, pending);
-    pending = next;
-  }
-  device_.Rotate(work.rotary, turn, pending);
-}
-
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
   RETURN_IF_ERROR(FillActivations(saved, work));
   return Do(steps_.back(), saved, work, out);
@@ -251,17 +185,12 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
   const View in = Of(step.in, saved.views);
   switch (step.kind) {
     case StepKind::kNorm:
-      ForwardNorm(step.norm, model_.norm_eps, in, out, StatisticsOf(step, saved), device_);
+    case StepKind::kHeadNorm:
+      DoNorm(step, model_.norm_eps, saved.views, device_);
       return absl::OkStatus();
-    case StepKind::kHeadNorm: {
-      NormStatistics heads = StatisticsOf(step, saved);
-      heads.rstd = {heads.rstd.data, heads.rstd.elements(), 1, heads.rstd.dtype};
-      ForwardNorm(step.norm, model_.norm_eps, ByHead(in), ByHead(out), heads, device_);
-      return absl::OkStatus();
-    }
     case StepKind::kProducts: {
       ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
-      ForwardLinears(x, Outputs(step, saved.views), device_);
+      ForwardLinears(x, OutputsOf(step, saved.views), device_);
       return absl::OkStatus();
     }
     case StepKind::kProductThenGelu: {
@@ -271,10 +200,10 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
       return absl::OkStatus();
     }
     case StepKind::kActivation:
-      ForwardActivation(*step.ops.back(), saved);
+      DoActivation(*step.ops.back(), saved.views, device_);
       return absl::OkStatus();
     case StepKind::kTurn:
-      Rotate(step, work, Turn::kForth, saved.views);
+      DoTurn(step, work.rotary, Turn::kForth, saved.views, device_);
       return absl::OkStatus();
     case StepKind::kAttention: {
       const BlockOp& op = *step.ops.front();
@@ -288,16 +217,6 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
   }
   CHECK(false);
   return absl::OkStatus();
-}
-
-// GELU follows its product, or, where it is made again, is by itself.
-void Block::ForwardActivation(const BlockOp& op, const BlockActivations& saved) {
-  const View out = Of(op.out.front(), saved.views);
-  if (op.kind == OpKind::kSwiGlu) {
-    device_.SwiGlu(Of(op.in[0], saved.views), Of(op.in[1], saved.views), out);
-  } else {
-    device_.Gelu(Of(op.in[0], saved.views), out);
-  }
 }
 
 View Block::LogSums(const BlockOp& attention, const BlockActivations& saved) const {
@@ -340,7 +259,7 @@ absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspac
         if (step.kind == StepKind::kNorm) {
           RETURN_IF_ERROR(Do(step, saved, work, Of(step.out, saved.views)));
         } else {
-          ForwardActivation(op, saved);
+          DoActivation(op, saved.views, device_);
         }
       }
       return absl::OkStatus();
@@ -377,7 +296,7 @@ absl::Status Block::Undo(size_t index, const BlockActivations& saved, const Bloc
   const View in = Of(step.in, saved.views);
   switch (step.kind) {
     case StepKind::kNorm:
-      BackwardNorm(step.norm, arriving.dnorm, in, StatisticsOf(step, saved), dx, device_);
+      BackwardNorm(step.norm, arriving.dnorm, in, StatisticsOf(step, saved.views), dx, device_);
       return absl::OkStatus();
     case StepKind::kHeadNorm:
       BackwardHeadNorm(step, saved, work);
@@ -388,11 +307,11 @@ absl::Status Block::Undo(size_t index, const BlockActivations& saved, const Bloc
       }
       [[fallthrough]];
     case StepKind::kProducts: {
-      const std::vector<LinearOutput> gradients = Outputs(step, work.gradients);
+      const std::vector<LinearOutput> gradients = OutputsOf(step, work.gradients);
       ASSIGN_OR_RETURN(arriving.dnorm,
                        BackwardToNorm(gradients, in, Of(step.in, work.gradients), part));
       if (part == Part::kWhole) return absl::OkStatus();
-      const std::vector<LinearOutput> outputs = Outputs(step, saved.views);
+      const std::vector<LinearOutput> outputs = OutputsOf(step, saved.views);
       for (size_t i = 0; i < outputs.size(); ++i) device_.Copy(outputs[i].y, gradients[i].y);
       return absl::OkStatus();
     }
@@ -400,7 +319,7 @@ absl::Status Block::Undo(size_t index, const BlockActivations& saved, const Bloc
       BackwardActivation(*step.ops.front(), saved, work);
       return absl::OkStatus();
     case StepKind::kTurn:
-      Rotate(step, work, Turn::kBack, work.gradients);
+      DoTurn(step, work.rotary, Turn::kBack, work.gradients, device_);
       return absl::OkStatus();
     case StepKind::kAttention:
       return BackwardAttention(step, saved, work);
@@ -452,11 +371,10 @@ void Block::BackwardActivation(const BlockOp& op, const BlockActivations& saved,
 void Block::BackwardHeadNorm(const Step& step, const BlockActivations& saved,
                              const BlockWorkspace& work) {
   const View dx = Of(step.in, work.gradients);
-  NormStatistics heads = StatisticsOf(step, saved);
-  heads.rstd = {heads.rstd.data, heads.rstd.elements(), 1, heads.rstd.dtype};
   device_.Zero(dx);
-  BackwardNorm(step.norm, ByHead(Of(step.out, work.gradients)), ByHead(Of(step.in, saved.views)),
-               heads, ByHead(dx), device_);
+  BackwardNorm(step.norm, ByHead(step, Of(step.out, work.gradients)),
+               ByHead(step, Of(step.in, saved.views)), StatisticsOf(step, saved.views),
+               ByHead(step, dx), device_);
 }
 
 absl::Status Block::BackwardAttention(const Step& step, const BlockActivations& saved,
@@ -506,7 +424,7 @@ absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
       BackwardLinearWeights({{step.linears.front(), gathered}}, in, device_);
     } else if (!step.linears.empty()) {
       ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
-      BackwardLinearWeights(Outputs(step, saved.views), x, device_);
+      BackwardLinearWeights(OutputsOf(step, saved.views), x, device_);
     }
   }
   return absl::OkStatus();

@@ -25,7 +25,7 @@
 #include "plan/spec/layout.h"
 #include "plan/spec/model.h"
 #include "worker/backend/device.h"
-#include "worker/model/block_steps.h"
+#include "worker/model/forward_step.h"
 #include "worker/model/token_cut.h"
 #include "worker/state/arena.h"
 #include "worker/state/parameters.h"
@@ -105,22 +105,13 @@ class Block {
   struct KeyValues {
     View k, v;  // [B*T, K*E]
   };
-  // A step with its parameters.
-  struct Step {
-    StepKind kind = StepKind::kNorm;
-    std::vector<const BlockOp*> ops;
-    Norm norm;
-    std::vector<Linear> linears;  // of the step's linear operations
-    int in = 0;                   // the first input of the first operation
-    int out = 0;                  // of the last operation
-  };
+  using Step = ForwardStep;
   // A step of a backward pass hands this on to the step before it.
   struct Arriving {
     View dnorm;                 // [R, D] the gradient of a norm's output, summed over tp
     bool is_gelu_done = false;  // a product's backward pass was through GELU, too
   };
 
-  Step MakeStep(const BlockStep& step, const std::string& prefix, const Parameters& parameters);
   void UseFp8(Fp8Linear& fp8, Fp8Codes* codes);
   bool IsInFp8(const BlockOp& linear, const Fp8Layers& layers) const;
   void SetStrides();
@@ -131,12 +122,6 @@ class Block {
   View ColumnsOf(int value, View buffer) const;
 
   AttentionShape AttentionOf(int64_t documents) const;
-  std::vector<LinearOutput> Outputs(const Step& step, const std::vector<View>& views) const;
-  NormStatistics StatisticsOf(const Step& step, const BlockActivations& saved) const;
-  // A row for each head.
-  View ByHead(View x) const;
-  void Rotate(const Step& step, const BlockWorkspace& work, Turn turn,
-              const std::vector<View>& views);
 
   // Carries out a step of a forward pass; `out` is the block's.
   absl::Status Do(const Step& step, const BlockActivations& saved, const BlockWorkspace& work,
@@ -151,7 +136,6 @@ class Block {
   absl::StatusOr<KeyValues> GatherKeys(const BlockOp& attention, const BlockActivations& saved,
                                        const BlockWorkspace& work);
   View LogSums(const BlockOp& attention, const BlockActivations& saved) const;  // [B*H, T / cp]
-  void ForwardActivation(const BlockOp& op, const BlockActivations& saved);
 
   absl::Status BackwardSteps(const BlockActivations& saved, const BlockWorkspace& work, View dx,
                              Part part);

@@ -15,7 +15,12 @@ namespace weft {
 
 Inference::Inference(const ModelShape& model, const InferenceExtents& extents, const DataSpec& data,
                      Device& device)
-    : model_(model), extents_(extents), data_(data), device_(device) {
+    : model_(model),
+      extents_(extents),
+      data_(data),
+      device_(device),
+      ops_(OpsOf(model, 0)),
+      places_(PassBuffersOf(ops_)) {
   CHECK(extents.masks_documents == data.reset_attention_mask);
 }
 
@@ -55,16 +60,11 @@ void Inference::GetWeights() {
         arena_->Get(absl::StrCat("weights/", tensor.name), rows, tensor.dims.back());
   }
   for (int64_t block = 0; block < model_.num_blocks; ++block) {
-    const std::string prefix = absl::StrCat("blocks.", block, ".");
-    blocks_.push_back({.norm1 = GetNorm(prefix + "norm1"),
-                       .norm2 = GetNorm(prefix + "norm2"),
-                       .q = GetLinear(prefix + "attn.q"),
-                       .k = GetLinear(prefix + "attn.k"),
-                       .v = GetLinear(prefix + "attn.v"),
-                       .o = GetLinear(prefix + "attn.o"),
-                       .up = GetLinear(prefix + "mlp.up"),
-                       .down = GetLinear(prefix + "mlp.down"),
-                       .gate = GetLinear(prefix + "mlp.gate")});
+    blocks_.push_back(MakeSteps(
+        ops_, absl::StrCat("blocks.", block, "."),
+        {.norm = [this](const std::string& layer) { return GetNorm(layer); },
+         .linear =
+             [this](absl::Span<const std::string> layers) { return GetLinear(layers.front()); }}));
   }
   final_norm_ = GetNorm("final_norm");
   table_ = Weight(std::string(kTokenEmbeddingName));
@@ -74,10 +74,9 @@ void Inference::GetWeights() {
 
 void Inference::GetWork() {
   const int64_t n = extents_.rows();
-  const int64_t query = model_.num_heads * model_.head_dim;
   const int64_t key = model_.num_kv_heads * model_.head_dim;
   const bool caches = extents_.cached_positions > 0;
-  const auto get = [&](const char* name, int64_t cols) {
+  const auto get = [&](const std::string& name, int64_t cols) {
     return arena_->Get(absl::StrCat("work/", name), n, cols);
   };
   for (int64_t block = 0; block < (caches ? model_.num_blocks : 1); ++block) {
@@ -85,19 +84,15 @@ void Inference::GetWork() {
     caches_.push_back({.k = arena_->Get(absl::StrCat("cache/k", block), rows, key),
                        .v = arena_->Get(absl::StrCat("cache/v", block), rows, key)});
   }
-  x_ = get("x", model_.hidden_size);
-  x_mid_ = get("x_mid", model_.hidden_size);
-  norm_out_ = get("norm_out", model_.hidden_size);
-  if (final_norm_.bias.data != nullptr) statistics_.mean = get("norm_mean", 1);
-  statistics_.rstd = get("norm_rstd", 1);
-  q_ = get("q", query);
-  attn_ = get("attn", query);
-  lse_ = get("lse", model_.num_heads);
+  for (const BlockBuffer& buffer : places_.buffers) {
+    const int64_t cols = ops_.values[static_cast<size_t>(buffer.value)].cols.count;
+    buffers_.push_back(get(std::string(buffer.name), cols));
+  }
+  norm_out_ = get("final_norm_out", model_.hidden_size);
+  if (final_norm_.bias.data != nullptr) statistics_.mean = get("final_norm_mean", 1);
+  statistics_.rstd = get("final_norm_rstd", 1);
   scores_ = arena_->Row("work/scores");
-  if (blocks_.front().gate.weight.data != nullptr) gate_ = get("gate", model_.ffn_size);
-  up_ = get("up", model_.ffn_size);
-  act_ = get("act", model_.ffn_size);
-  if (model_.family == ModelFamily::kLlama) {
+  if (!model_.learned_positions) {
     rotary_ = arena_->Get("work/rotary", extents_.positions(), model_.head_dim);
     std::vector<int64_t> positions(static_cast<size_t>(extents_.positions()));
     std::iota(positions.begin(), positions.end(), 0);
@@ -153,40 +148,67 @@ NormStatistics Inference::Statistics(int64_t rows) const {
           .rstd = statistics_.rstd.RowRange(0, rows)};
 }
 
-void Inference::ForwardBlock(const BlockWeights& block, const KeysAndValues& cache,
-                             const Passing& pass) {
-  const int64_t rows = pass.rows;
-  const AttentionShape& attention = pass.attention;
-  const View x = x_.RowRange(0, rows), x_mid = x_mid_.RowRange(0, rows);
-  const View norm_out = norm_out_.RowRange(0, rows);
-  const View q = q_.RowRange(0, rows), attn = attn_.RowRange(0, rows);
-  const View new_k = cache.k.RowRange(pass.first, rows), new_v = cache.v.RowRange(pass.first, rows);
-  ForwardNorm(block.norm1, model_.norm_eps, x, norm_out, Statistics(rows), device_);
-  ForwardLinear(block.q, norm_out, q, device_);
-  ForwardLinear(block.k, norm_out, new_k, device_);
-  ForwardLinear(block.v, norm_out, new_v, device_);
-  if (pass.angles.data != nullptr) {
-    device_.Rotate(pass.angles, Turn::kForth, q);
-    device_.Rotate(pass.angles, Turn::kForth, new_k);
+std::vector<View> Inference::ViewsOf(const KeysAndValues& cache, const Passing& pass) const {
+  std::vector<View> views;
+  for (const int index : places_.of_value) {
+    if (index == PassBuffers::kInCache) {
+      views.emplace_back();
+    } else {
+      views.push_back(buffers_[static_cast<size_t>(index)].RowRange(0, pass.rows));
+    }
   }
-  const int64_t keys = attention.batch * attention.seq_len;
-  const View lse = {lse_.data, attention.batch * attention.heads, attention.query_len(),
-                    DType::kF32};
-  device_.Attention(attention, q, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys),
-                    pass.first_visible, attn, lse, scores_);
-  device_.Linear(attn, block.o.weight, block.o.bias, x, x_mid);
+  // Keys and values of the new tokens, under each name that they have on the way.
+  for (const BlockOp& op : ops_.ops) {
+    if (op.kind != OpKind::kAttention) continue;
+    for (size_t value = 0; value < views.size(); ++value) {
+      const int place = ops_.PlaceOf(static_cast<int>(value));
+      if (place == ops_.PlaceOf(op.in[1])) views[value] = cache.k.RowRange(pass.first, pass.rows);
+      if (place == ops_.PlaceOf(op.in[2])) views[value] = cache.v.RowRange(pass.first, pass.rows);
+    }
+  }
+  return views;
+}
 
-  const View up = up_.RowRange(0, rows), act = act_.RowRange(0, rows);
-  ForwardNorm(block.norm2, model_.norm_eps, x_mid, norm_out, Statistics(rows), device_);
-  if (gate_.data != nullptr) {
-    const View gate = gate_.RowRange(0, rows);
-    ForwardLinear(block.up, norm_out, up, device_);
-    ForwardLinear(block.gate, norm_out, gate, device_);
-    device_.SwiGlu(gate, up, act);
-  } else {
-    device_.LinearGelu(norm_out, block.up.weight, block.up.bias, up, act);
+void Inference::ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAndValues& cache,
+                             absl::Span<const View> views, const Passing& pass) {
+  const AttentionShape& attention = pass.attention;
+  for (const ForwardStep& step : steps) {
+    const View in = ViewOf(step.in, views), out = ViewOf(step.out, views);
+    switch (step.kind) {
+      case StepKind::kNorm:
+      case StepKind::kHeadNorm:
+        DoNorm(step, model_.norm_eps, views, device_);
+        break;
+      case StepKind::kProducts:
+        for (const LinearOutput& output : OutputsOf(step, views)) {
+          ForwardLinear(output.linear, in, output.y, device_);
+        }
+        break;
+      case StepKind::kProductThenGelu:
+        ForwardLinearGelu(step.linears.front(), in, ViewOf(step.ops.front()->out.front(), views),
+                          out, device_);
+        break;
+      case StepKind::kActivation:
+        DoActivation(*step.ops.back(), views, device_);
+        break;
+      case StepKind::kTurn:
+        DoTurn(step, pass.angles, Turn::kForth, views, device_);
+        break;
+      case StepKind::kAttention: {
+        const int64_t keys = attention.batch * attention.seq_len;
+        const View lse = ViewOf(step.ops.front()->statistics.front(), views);
+        device_.Attention(
+            attention, in, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys), pass.first_visible,
+            out, {lse.data, attention.batch * attention.heads, attention.query_len(), lse.dtype},
+            scores_);
+        break;
+      }
+      case StepKind::kBranch:
+        ForwardLinear(step.linears.front(), in, ViewOf(step.ops.back()->in.front(), views), out,
+                      device_);
+        break;
+    }
   }
-  device_.Linear(act, block.down.weight, block.down.bias, x_mid, x);
 }
 
 void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
@@ -209,9 +231,12 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
   pass.first_visible = new_rows(first_visible_);
   if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
   CopyInTokens(ids, batch, first);
-  device_.Embed(new_rows(ids_), table_, 0, positions_, new_rows(position_ids_), new_rows(x_));
+  device_.Embed(new_rows(ids_), table_, 0, positions_, new_rows(position_ids_), new_rows(x()));
+  const auto out = static_cast<size_t>(places_.of_value[static_cast<size_t>(ops_.output)]);
   for (size_t block = 0; block < blocks_.size(); ++block) {
-    ForwardBlock(blocks_[block], caches_[std::min(block, caches_.size() - 1)], pass);
+    const KeysAndValues& cache = caches_[std::min(block, caches_.size() - 1)];
+    ForwardBlock(blocks_[block], cache, ViewsOf(cache, pass), pass);
+    std::swap(buffers_.front(), buffers_[out]);
   }
 }
 
@@ -245,7 +270,7 @@ absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
   const View all_targets = targets_.RowRange(0, rows);
   device_.CopyIn(all_targets, targets.data());
   const View norm_out = norm_out_.RowRange(0, rows);
-  ForwardNorm(final_norm_, model_.norm_eps, x_.RowRange(0, rows), norm_out, Statistics(rows),
+  ForwardNorm(final_norm_, model_.norm_eps, x().RowRange(0, rows), norm_out, Statistics(rows),
               device_);
   auto* const sums = static_cast<float*>(row_sums_.data);
   const View row_max = row_max_.RowRange(0, rows);
@@ -275,7 +300,7 @@ absl::StatusOr<absl::Span<const float>> Inference::Append(absl::Span<const int32
   read_.insert(read_.end(), ids.begin(), ids.end());
   Forward(read_, 1, first);
   const View norm_out = norm_out_.RowRange(0, 1);
-  ForwardNorm(final_norm_, model_.norm_eps, x_.RowRange(rows - 1, 1), norm_out, Statistics(1),
+  ForwardNorm(final_norm_, model_.norm_eps, x().RowRange(rows - 1, 1), norm_out, Statistics(1),
               device_);
   device_.MatMul(norm_out, Transpose::kNo, head_, Transpose::kYes, 0, logits_);
   host_logits_.resize(static_cast<size_t>(model_.vocab_size));

@@ -1,9 +1,9 @@
 // Inference: the whole model on one device, forward passes only. Evaluates held-out sequences, or
 // reads one sequence on, keeping each block's keys and values so that a token is computed once. The
-// operations and their order are the training engine's (worker/model/block, embedding, head), but
-// products that share an operand stay apart: what a run has validated is computed again to the bit
-// where kernels sum an element alone, else within 1e-6 (docs/reproducibility.md). Used by one
-// thread.
+// operations and their order are the training engine's (worker/model/forward_step, embedding,
+// head), but products that share an operand stay apart: what a run has validated is computed again
+// to the bit where kernels sum an element alone, else within 1e-6 (docs/reproducibility.md). Used
+// by one thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,10 +16,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "checkpoint/weights_reader.h"
+#include "plan/block/block_buffers.h"
+#include "plan/block/block_ops.h"
 #include "plan/memory/inference_memory.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/model.h"
 #include "worker/backend/device.h"
+#include "worker/model/forward_step.h"
 #include "worker/state/arena.h"
 #include "worker/state/parameters.h"
 
@@ -50,11 +53,6 @@ class Inference {
   int64_t bytes() const { return arena_->bytes(); }
 
  private:
-  struct BlockWeights {
-    Norm norm1, norm2;
-    Linear q, k, v, o, up, down;
-    Linear gate;  // null views: the family has none
-  };
   struct KeysAndValues {
     View k, v;  // [S, K*E], or [N, K*E] without a cache
   };
@@ -77,11 +75,16 @@ class Inference {
   Linear GetLinear(const std::string& name) const;
   Norm GetNorm(const std::string& name) const;
   // A pass through all blocks: of `batch` sequences [B * S], the tokens from position `first` on;
-  // those before it have passed. x_ becomes the last block's output.
+  // those before it have passed. x() becomes the last block's output.
   void Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
   void CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
-  void ForwardBlock(const BlockWeights& block, const KeysAndValues& cache, const Passing& pass);
-  // The first rows of what a norm saves.
+  // `views`: of each of BlockOps::values.
+  void ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAndValues& cache,
+                    absl::Span<const View> views, const Passing& pass);
+  // The rows that a pass works on, of each of BlockOps::values.
+  std::vector<View> ViewsOf(const KeysAndValues& cache, const Passing& pass) const;
+  View x() const { return buffers_.front(); }
+  // The first rows of what the last norm saves.
   NormStatistics Statistics(int64_t rows) const;
 
   const ModelShape model_;
@@ -90,13 +93,16 @@ class Inference {
   Device& device_;
   std::unique_ptr<Arena> arena_;
   std::map<std::string, View> weights_;
-  std::vector<BlockWeights> blocks_;
-  std::vector<KeysAndValues> caches_;  // of each block; one without a cache
+  const BlockOps ops_;  // of each block
+  const PassBuffers places_;
+  std::vector<std::vector<ForwardStep>> blocks_;  // steps by block
+  std::vector<KeysAndValues> caches_;             // of each block; one without a cache
   Norm final_norm_;
   View table_, positions_, head_;  // positions_: null for llama
-  View x_, x_mid_, norm_out_, q_, attn_, gate_, up_, act_;
+  std::vector<View> buffers_;  // of places_; the first holds a block's input, and then its output
+  View norm_out_;
   NormStatistics statistics_;
-  View lse_, scores_, rotary_, logits_, row_max_, row_sums_;
+  View scores_, rotary_, logits_, row_max_, row_sums_;
   View totals_;  // [1, 1]
   View ids_, position_ids_, first_visible_,
       targets_;                     // [N, 1]; as StepTokens in worker/model/stage.h

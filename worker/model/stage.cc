@@ -26,7 +26,8 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
       documents_(static_cast<size_t>(layout_.gradient_accumulation_steps)) {
   const bool is_fp8 = numerics.precision == Precision::kFp8;
   const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout_) : Fp8Layers();
-  fused_ = FusedLinearsOf(parameters.runs(), fp8, !document_bounds_.empty());
+  fused_ =
+      FusedLinearsOf(JointsOf(OpsOf(model, 0)), parameters.runs(), fp8, !document_bounds_.empty());
   ops_ = FusedOpsOf(model, 0, fused_);
   MakeFp8(model, fp8, parameters, arena);
   MakeChunks(model, batch, parameters);
@@ -36,7 +37,7 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
   if (groups.is_first_stage()) {
     embedding_.emplace(parameters, tokens_, device, groups);
     ids_ = arena.Get("tokens/ids", step_rows, 1);
-    if (model.family == ModelFamily::kGpt2) {
+    if (model.learned_positions) {
       positions_ = arena.Get("tokens/positions", step_rows, 1);
     }
   }
@@ -82,7 +83,7 @@ void Stage::MakeFp8(const ModelShape& model, const Fp8Layers& layers, const Para
                                .query = outputs("attn.q"),
                                .key = outputs("attn.k"),
                                .ffn = outputs("mlp.up"),
-                               .has_gate = model.family == ModelFamily::kLlama,
+                               .has_gate = model.is_gated(),
                                .is_qkv_one = fused_.qkv,
                                .is_gate_up_one = fused_.gate_up};
   const bool keeps_weights = KeepsFp8Weights(layout_);

@@ -17,7 +17,7 @@ Batches::Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups)
       held_positions_(PositionsOf(layout_, seq_len_, groups.at().cp)),
       needs_ids_(groups.is_first_stage()),
       needs_targets_(groups.is_last_stage()),
-      needs_positions_(groups.is_first_stage() && job.model.family == ModelFamily::kGpt2),
+      needs_positions_(groups.is_first_stage() && job.model.learned_positions),
       needs_first_visible_(job.data.reset_attention_mask) {
   const auto window = static_cast<size_t>(seq_len_);
   for (auto* of_window : {&window_ids_, &window_targets_, &window_starts_}) {

@@ -18,11 +18,11 @@ struct ProductsOfStep {
 };
 
 // One microbatch, one rank; its memory is the host's, so the threads' Comm serves.
-ProductsOfStep RunSteps(int64_t steps, ModelFamily family, Precision precision,
+ProductsOfStep RunSteps(int64_t steps, Architecture architecture, Precision precision,
                         Recompute recompute) {
   const TestFolder folder;
   JobSpec job = SmallJob(folder.path());
-  job.model.family = family;
+  SetArchitecture(architecture, job.model);
   job.model.num_blocks = 2;
   job.model.hidden_size = 32;
   job.model.head_dim = 8;
@@ -55,9 +55,9 @@ ProductsOfStep RunSteps(int64_t steps, ModelFamily family, Precision precision,
 }
 
 // The second, for in the first products are timed.
-ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute recompute) {
-  const ProductsOfStep one = RunSteps(1, family, precision, recompute);
-  const ProductsOfStep two = RunSteps(2, family, precision, recompute);
+ProductsOfStep RunOneStep(Architecture architecture, Precision precision, Recompute recompute) {
+  const ProductsOfStep one = RunSteps(1, architecture, precision, recompute);
+  const ProductsOfStep two = RunSteps(2, architecture, precision, recompute);
   return {.plain = two.plain - one.plain,
           .bias = two.bias - one.bias,
           .gelu = two.gelu - one.gelu,
@@ -71,7 +71,7 @@ ProductsOfStep RunOneStep(ModelFamily family, Precision precision, Recompute rec
 // inputs of all but down, whose goes through GELU, and four weights with their biases. The head has
 // one and two.
 TEST(FusedStep, OfGpt2HasOneProductForEachLinearLayer) {
-  const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kNone);
+  const ProductsOfStep step = RunOneStep(Architecture::kGpt2, Precision::kBf16, Recompute::kNone);
   EXPECT_EQ(step.bias, 2 * 3);
   EXPECT_EQ(step.gelu, 2);
   EXPECT_EQ(step.that_add_a_residual, 2 * 2);
@@ -81,16 +81,16 @@ TEST(FusedStep, OfGpt2HasOneProductForEachLinearLayer) {
 }
 
 TEST(FusedStep, OfGpt2MakesAgainWithTheSameProducts) {
-  const ProductsOfStep full = RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kFull);
+  const ProductsOfStep full = RunOneStep(Architecture::kGpt2, Precision::kBf16, Recompute::kFull);
   EXPECT_EQ(full.gelu, 2 * 2);
   EXPECT_EQ(full.gelu_gradient, 2);
   const ProductsOfStep selective =
-      RunOneStep(ModelFamily::kGpt2, Precision::kBf16, Recompute::kSelective);
+      RunOneStep(Architecture::kGpt2, Precision::kBf16, Recompute::kSelective);
   EXPECT_EQ(selective.gelu, 2) << "GELU alone is made again";
 }
 
 TEST(FusedStep, OfLlamaAddsItsResiduals) {
-  const ProductsOfStep step = RunOneStep(ModelFamily::kLlama, Precision::kBf16, Recompute::kNone);
+  const ProductsOfStep step = RunOneStep(Architecture::kLlama, Precision::kBf16, Recompute::kNone);
   EXPECT_EQ(step.that_add_a_residual, 2 * 2);
   EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.bias_gradient, 0);
 }
@@ -98,14 +98,14 @@ TEST(FusedStep, OfLlamaAddsItsResiduals) {
 // q with k and v, o, gate with up, and down have one product each, forward (where it is fast) and
 // for both gradients; the head has three.
 TEST(FusedStep, OfLlamaInFp8HasOneProductForEachFusedLayer) {
-  const ProductsOfStep step = RunOneStep(ModelFamily::kLlama, Precision::kFp8, Recompute::kNone);
+  const ProductsOfStep step = RunOneStep(Architecture::kLlama, Precision::kFp8, Recompute::kNone);
   EXPECT_EQ(step.plain, 2 * 4 * 3 + 3);
   EXPECT_EQ(step.fast, 2 * 4);
-  EXPECT_EQ(RunOneStep(ModelFamily::kLlama, Precision::kBf16, Recompute::kNone).fast, 0);
+  EXPECT_EQ(RunOneStep(Architecture::kLlama, Precision::kBf16, Recompute::kNone).fast, 0);
 }
 
 TEST(FusedStep, InSinglePrecisionHasPlainProductsOnly) {
-  const ProductsOfStep step = RunOneStep(ModelFamily::kGpt2, Precision::kFp32, Recompute::kNone);
+  const ProductsOfStep step = RunOneStep(Architecture::kGpt2, Precision::kFp32, Recompute::kNone);
   EXPECT_EQ(step.bias + step.gelu + step.gelu_gradient + step.bias_gradient, 0);
   EXPECT_EQ(step.that_add_a_residual, 0);
   EXPECT_EQ(step.plain, 2 * 12 + 3);

@@ -25,7 +25,7 @@ struct Called {
 // By one rank, for so many steps and what goes before and after them.
 Called CallsOf(int64_t num_blocks, int64_t steps, bool replays) {
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  JobSpec job = TinyJob(folder, Architecture::kGpt2);
   job.model.num_blocks = num_blocks;
   job.training.global_batch_size = kMicrobatches;
   job.training.steps = steps;
@@ -59,7 +59,7 @@ TEST(HostCalls, CaptureNothingUnlessAsked) {
 
 struct StepCase {
   const char* name;
-  ModelFamily family;
+  Architecture architecture;
   Precision precision;
   int64_t microbatches;
   int64_t queued, replayed;  // calls of a step, kernel by kernel and with graphs
@@ -72,7 +72,7 @@ TEST_P(HostCallsOfAStep, AreThoseOfTheTable) {
   const StepCase& c = GetParam();
   const auto calls_of = [&](int64_t steps, bool replays) {
     const TestFolder folder;
-    JobSpec job = TinyJob(folder, c.family);
+    JobSpec job = TinyJob(folder, c.architecture);
     job.model.num_blocks = 4;
     job.training.global_batch_size = c.microbatches;
     job.training.steps = steps;
@@ -91,12 +91,12 @@ TEST_P(HostCallsOfAStep, AreThoseOfTheTable) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, HostCallsOfAStep,
-    ::testing::Values(StepCase{"Gpt2Bf16", ModelFamily::kGpt2, Precision::kBf16, 1, 146, 28},
-                      StepCase{"Gpt2Bf16Of4", ModelFamily::kGpt2, Precision::kBf16, 4, 551, 79},
-                      StepCase{"LlamaBf16", ModelFamily::kLlama, Precision::kBf16, 1, 126, 24},
-                      StepCase{"LlamaBf16Of4", ModelFamily::kLlama, Precision::kBf16, 4, 477, 69},
-                      StepCase{"LlamaFp8", ModelFamily::kLlama, Precision::kFp8, 1, 326, 72},
-                      StepCase{"LlamaFp8Of4", ModelFamily::kLlama, Precision::kFp8, 4, 1133, 117}),
+    ::testing::Values(StepCase{"Gpt2Bf16", Architecture::kGpt2, Precision::kBf16, 1, 146, 28},
+                      StepCase{"Gpt2Bf16Of4", Architecture::kGpt2, Precision::kBf16, 4, 551, 79},
+                      StepCase{"LlamaBf16", Architecture::kLlama, Precision::kBf16, 1, 126, 24},
+                      StepCase{"LlamaBf16Of4", Architecture::kLlama, Precision::kBf16, 4, 477, 69},
+                      StepCase{"LlamaFp8", Architecture::kLlama, Precision::kFp8, 1, 326, 72},
+                      StepCase{"LlamaFp8Of4", Architecture::kLlama, Precision::kFp8, 4, 1133, 117}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 // A kernel's parameters hold 66 segments of AdamW, or 198 arrays whose squares are added; one call
@@ -151,7 +151,7 @@ class HostWaits : public ::testing::TestWithParam<WaitCase> {
   std::vector<std::vector<int64_t>> WaitsOf(int64_t steps) {
     const WaitCase& c = GetParam();
     const TestFolder folder;
-    JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+    JobSpec job = TinyJob(folder, Architecture::kGpt2);
     job.training.global_batch_size = kMicrobatches * c.dp;
     job.training.steps = steps;
     job.training.gradient_clipping = 1;

@@ -27,7 +27,7 @@ TEST(NcclIds, AreOneForEachWayInWhichALayoutMakesCalls) {
   } cases[] = {{1, 1, 1, 1, 1}, {1, 1, 2, 1, 2}, {1, 1, 1, 2, 1},       {2, 1, 1, 1, 2},
                {1, 2, 1, 1, 2}, {2, 1, 2, 1, 3}, {1, 1, 2, 1, 1, true}, {2, 1, 2, 1, 2, true}};
   const TestFolder folder;
-  JobSpec job = TinyJob(folder, ModelFamily::kGpt2);
+  JobSpec job = TinyJob(folder, Architecture::kGpt2);
   job.training.steps = 1;
   for (const auto& c : cases) {
     Layout layout = MakeLayout(c.dp, c.tp, c.pp, ScheduleKind::kOneForwardOneBackward, 1, job);

@@ -387,7 +387,7 @@ TEST(HuggingFaceDirectory, EndsWhereItsFilesSay) {
 TEST(HuggingFaceDirectory, MayHaveBeenTrainedWithDropouts) {
   const JobFolder folder;
   ModelShape model = SmallModel(256);
-  model.family = ModelFamily::kGpt2;
+  SetArchitecture(Architecture::kGpt2, model);
   model.num_kv_heads = model.num_heads;
   model.tied_embeddings = true;
   SaveAndExport(folder, model, "bytes");

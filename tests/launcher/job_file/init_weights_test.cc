@@ -43,7 +43,7 @@ class InitWeights : public ::testing::Test {
   }
 
   static ModelShape SmallLlama() {
-    ModelShape model = {.family = ModelFamily::kLlama,
+    ModelShape model = {.architecture = Architecture::kLlama,
                         .vocab_size = 256,
                         .hidden_size = 32,
                         .num_blocks = 2,

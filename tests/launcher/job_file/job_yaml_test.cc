@@ -362,7 +362,7 @@ TEST_F(JobYaml, ReadsAMixtralAndStretchedPositions) {
   const auto file = Read(text);
   ASSERT_TRUE(file.ok()) << file.status();
   const ModelShape& model = file->job.model;
-  EXPECT_EQ(model.family, ModelFamily::kLlama);
+  EXPECT_EQ(model.architecture, Architecture::kMixtral);
   EXPECT_EQ(model.num_experts, 4);
   EXPECT_EQ(model.experts_per_token, 2);  // Mixtral's own
   EXPECT_EQ(model.expert_ffn_size, 128);

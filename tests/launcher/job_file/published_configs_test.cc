@@ -246,7 +246,7 @@ TEST_F(OthersConfigs, OfOtherTypesAreNeverCorrected) {
     return Refusal(With(SmolLlama(), {{"model_type", type}}));
   };
   for (const char* other :
-       {"llama4", "nemotron_h", "deepseek_v32", "deepseek_v4", "qwen2", "mllama", "llava",
+       {"llama4", "nemotron_h", "deepseek_v32", "deepseek_v4", "qwen2_5_omni", "mllama", "llava",
         "ministral", "pixtral", "gpt_neo", "qwen3_next", "phi3"}) {
     EXPECT_THAT(says(other), HasSubstr(absl::StrCat(other, " is not supported yet")));
     EXPECT_THAT(says(other), ::testing::Not(HasSubstr("did you mean"))) << other;

@@ -110,8 +110,8 @@ constexpr PublishedModel kModels[] = {
     {"DeepSeek-V2-Lite", kDeepseekV2Lite, 15'706'484'224, 2'661'150'208,
      "model.num_local_experts: 64"},
     {"Qwen3-235B-A22B", kQwen3Moe, 235'093'634'560, 22'190'763'520, "model.num_local_experts: 128"},
-    {"Qwen3-8B", kQwen3, 8'190'735'360, 8'190'735'360, "model.use_qk_norm: true"},
-    {"Nemotron-4 15B", kNemotron, 15'628'775'424, 15'628'775'424, "model.use_layer_norm: true"},
+    {"Qwen3-8B", kQwen3, 8'190'735'360, 8'190'735'360, ""},
+    {"Nemotron-4 15B", kNemotron, 15'628'775'424, 15'628'775'424, "model.hidden_act: relu2"},
     {"Mixtral 8x7B", kMixtral, 46'702'792'704, 12'879'925'248, "model.num_local_experts: 8"},
 };
 
@@ -131,7 +131,8 @@ TEST_P(PublishedModels, AreReadAsTheyWerePublished) {
   EXPECT_EQ(ParameterCount(model), GetParam().parameters);
   EXPECT_EQ(ActiveParameterCount(model), GetParam().active);
   const std::vector<SpecIssue> refused = EngineIssues(model);
-  ASSERT_FALSE(refused.empty());
+  ASSERT_EQ(refused.empty(), absl::string_view(GetParam().refused).empty());
+  if (refused.empty()) return;
   EXPECT_THAT(refused[0].key + ": " + refused[0].message, HasSubstr(GetParam().refused));
 }
 

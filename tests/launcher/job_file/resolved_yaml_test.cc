@@ -74,7 +74,7 @@ TEST_F(ResolvedYaml, ReadsBackAsTheSameJobAndRecord) {
 TEST_F(ResolvedYaml, ReadsBackAnyModelAndGpus) {
   JobSpec job = Job({"cluster={profile: h200, gpus_per_node: 4}"});
   EXPECT_EQ(job.cluster.slots_per_node, 4);
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_kv_heads = 2;
   job.model.tied_embeddings = false;
   const JobSpec resolved = Resolve(job, Layout{.dp = 2, .pp = 2, .gradient_accumulation_steps = 4});

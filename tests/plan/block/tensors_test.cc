@@ -206,7 +206,7 @@ TEST(ParameterCount, OfLatentSharedAndUngatedModelsIsThePublishedOne) {
     return model;
   };
   ModelShape nemotron = LlamaOf(96, 18432, 96, 8, 73728, 256000);
-  nemotron.plain_ffn = nemotron.layer_norms = true;
+  SetArchitecture(Architecture::kNemotron, nemotron);
   const struct {
     const char* name;
     ModelShape model;

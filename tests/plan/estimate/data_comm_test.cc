@@ -128,7 +128,7 @@ TEST(DataComm, TiedEmbeddingCostsAReductionAcrossThePipeline) {
 
 TEST(DataComm, CopiesOfAKvHeadAreSummedBlockByBlock) {
   JobSpec job = SampleJob();
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_kv_heads = 4;
   job.cluster.intra_node = {.latency_s = 0, .bytes_per_s = 1e9};
   const Layout layout = {.tp = 4, .micro_batch_size = 4, .gradient_accumulation_steps = 4};
@@ -221,7 +221,7 @@ TEST(DataComm, RoundingTakesTheDevicesMemory) {
 // ZeRO has cut a block's gradients by then: no rank owns more of a head than of the block.
 TEST(DataComm, CopiesOfAKvHeadAreSummedByTheirOwners) {
   JobSpec job = SampleJob();
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_kv_heads = 1;
   job.cluster = FreeCluster();
   job.cluster.nodes = 64;

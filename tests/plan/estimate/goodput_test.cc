@@ -84,8 +84,7 @@ TEST(Goodput, FallsWithEveryCostAndStaysPositive) {
 
 Question GptQuestion(Precision precision, OptimizerStates states) {
   Question question;
-  question.model = {.family = ModelFamily::kGpt2,
-                    .vocab_size = 100,
+  question.model = {.vocab_size = 100,
                     .hidden_size = 8,
                     .num_blocks = 2,
                     .num_heads = 2,
@@ -93,6 +92,7 @@ Question GptQuestion(Precision precision, OptimizerStates states) {
                     .head_dim = 4,
                     .ffn_size = 32,
                     .max_positions = 16};
+  SetArchitecture(Architecture::kGpt2, question.model);
   question.numerics.precision = precision;
   question.numerics.optimizer = states;
   return question;
@@ -125,7 +125,7 @@ TEST(CheckpointBytes, AreOfTheAdaptersAloneInFineTuning) {
 // in fp8 are 697 TFLOP/s (NeMo 24.07 performance summary).
 TEST(ModelFlops, OfLlama8bAreThePublishedOnes) {
   Question question;
-  question.model = {.family = ModelFamily::kLlama,
+  question.model = {.architecture = Architecture::kLlama,
                     .vocab_size = 128256,
                     .hidden_size = 4096,
                     .num_blocks = 32,

@@ -35,12 +35,12 @@ TEST(MemoryEstimate, SumsItsTermsAndNamesTheLargest) {
 }
 
 // Sizes on purpose: nothing divides evenly.
-ModelShape Odd(ModelFamily family) {
+ModelShape Odd(Architecture architecture) {
   ModelShape model = Gpt2Of(7, 24, 4, 257, 9);
-  model.family = family;
-  model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
+  SetArchitecture(architecture, model);
+  model.num_kv_heads = architecture == Architecture::kGpt2 ? 4 : 2;
   model.ffn_size = 40;
-  model.tied_embeddings = family == ModelFamily::kGpt2;
+  model.tied_embeddings = architecture == Architecture::kGpt2;
   return model;
 }
 
@@ -127,14 +127,14 @@ int64_t ListedBytes(const RankMemory& memory, std::initializer_list<MemoryKind> 
   return sum;
 }
 
-constexpr std::pair<ModelFamily, Precision> kListed[] = {{ModelFamily::kGpt2, Precision::kFp32},
-                                                         {ModelFamily::kGpt2, Precision::kBf16},
-                                                         {ModelFamily::kLlama, Precision::kFp32},
-                                                         {ModelFamily::kLlama, Precision::kBf16}};
+constexpr std::pair<Architecture, Precision> kListed[] = {{Architecture::kGpt2, Precision::kFp32},
+                                                          {Architecture::kGpt2, Precision::kBf16},
+                                                          {Architecture::kLlama, Precision::kFp32},
+                                                          {Architecture::kLlama, Precision::kBf16}};
 
 TEST(EstimateStageMemory, IsTheWorkersOwnListWhereTheEngineRunsTheLayout) {
-  for (const auto& [family, precision] : kListed) {
-    Question question = QuestionAbout(Odd(family), 9, "weft", precision);
+  for (const auto& [architecture, precision] : kListed) {
+    Question question = QuestionAbout(Odd(architecture), 9, "weft", precision);
     question.cluster.device.library_bytes = 1000;
     MemoryTable table(question);
     for (const Layout& layout : SmallLayouts()) {

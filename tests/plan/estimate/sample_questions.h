@@ -10,7 +10,7 @@ namespace weft {
 
 inline ModelShape Llama70b() {
   ModelShape model;
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.vocab_size = 128256;
   model.hidden_size = 8192;
   model.num_blocks = 80;
@@ -64,7 +64,7 @@ inline ModelShape Nemotron340b() {
   model.num_heads = 96;
   model.head_dim = 192;
   model.ffn_size = 73728;
-  model.plain_ffn = model.layer_norms = true;
+  SetArchitecture(Architecture::kNemotron, model);
   return model;
 }
 

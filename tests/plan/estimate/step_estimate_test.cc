@@ -314,7 +314,8 @@ TEST(StepEstimate, ProductsOnGpusIn16BitsMoveNothingForBiasResidualAndGelu) {
   EXPECT_NEAR(hidden_sizes_saved(true, whole, Recompute::kSelective), 8, 1e-6) << "GELU alone";
   EXPECT_NEAR(hidden_sizes_saved(false, cut, Recompute::kNone), 18.0 / 2, 1e-6);
   EXPECT_NEAR(hidden_sizes_saved(true, cut, Recompute::kNone), 8.0 / 2, 1e-6);
-  job.model.family = question.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
+  SetArchitecture(Architecture::kLlama, question.model);
   EXPECT_NEAR(hidden_sizes_saved(false, whole, Recompute::kNone), 4, 1e-6);
   EXPECT_NEAR(hidden_sizes_saved(true, whole, Recompute::kNone), 0, 1e-6);
   question.numerics.precision = Precision::kFp32;
@@ -579,6 +580,7 @@ TEST(StepEstimate, PricesDeterminismWhereThereIsAChoice) {
 TEST(StepEstimate, QuickstartTakesWhatItWasMeasuredToTake) {
   Question question;
   ModelShape& model = question.model;
+  SetArchitecture(Architecture::kGpt2, model);
   model.vocab_size = 256;
   model.hidden_size = 128;
   model.num_blocks = 4;
@@ -628,7 +630,7 @@ TEST(BlockPass, InFp8TradesProductsForCasts) {
   const auto d = static_cast<double>(model.hidden_size), f = static_cast<double>(model.ffn_size);
   const auto q = static_cast<double>(model.num_heads * model.head_dim);
   const auto k = static_cast<double>(model.num_kv_heads * model.head_dim);
-  const double ups = model.family == ModelFamily::kLlama ? 2 : 1;
+  const double ups = model.architecture == Architecture::kLlama ? 2 : 1;
   const double weights = 2 * d * q + 2 * d * k + (ups + 1) * d * f;
   const double inputs = tokens * (d + q + d + f);  // one for q, k and v, one for gate and up
   const double gradients = tokens * (q + 2 * k + d + ups * f + d);

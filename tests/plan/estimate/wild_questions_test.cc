@@ -22,7 +22,7 @@ Question WildQuestion(std::mt19937_64& random) {
   Question question;
   ModelShape& model = question.model;
   const bool llama = random() % 2 == 0;
-  model.family = llama ? ModelFamily::kLlama : ModelFamily::kGpt2;
+  SetArchitecture(llama ? Architecture::kLlama : Architecture::kGpt2, model);
   model.num_heads = OneOf(random, {1, 7, 12, 64, 128});
   model.num_kv_heads = llama && random() % 2 == 0 ? 1 : model.num_heads;
   model.head_dim = OneOf(random, {2, 64, 128, 226});

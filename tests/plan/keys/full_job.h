@@ -100,7 +100,7 @@ inline JobSpec FullJob() {
   job.name = "quickstart";
   job.output_dir = "/runs";
   job.init_from = "/weights \"quoted\"";
-  job.model = {.family = ModelFamily::kLlama,
+  job.model = {.architecture = Architecture::kMixtral,
                .vocab_size = 257,
                .hidden_size = 64,
                .num_blocks = 3,

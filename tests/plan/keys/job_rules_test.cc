@@ -21,6 +21,7 @@ JobSpec ValidJob() {
   JobSpec job;
   job.name = "tiny";
   job.output_dir = "/tmp/outputs";
+  SetArchitecture(Architecture::kGpt2, job.model);
   job.model.vocab_size = 256;
   job.model.hidden_size = 64;
   job.model.num_blocks = 4;
@@ -603,9 +604,9 @@ TEST(Validate, ReportsEveryBrokenRuleAtOnce) {
 TEST(Validate, AnEmptyJobIsRefusedWithoutCrashing) {
   std::vector<std::string> keys;
   for (const SpecIssue& issue : Validate(JobSpec{})) keys.push_back(issue.key);
-  EXPECT_THAT(
-      keys, testing::IsSupersetOf({"job.name", "job.output_dir", "model.vocab_size", "model.n_embd",
-                                   "data.train", "training.steps", "cluster.device.memory_bytes"}));
+  EXPECT_THAT(keys, testing::IsSupersetOf({"job.name", "job.output_dir", "model.vocab_size",
+                                           "model.hidden_size", "data.train", "training.steps",
+                                           "cluster.device.memory_bytes"}));
 }
 
 TEST(Validate, AModelThatCannotBeDividedStopsOnlyTheChecksThatNeedIt) {

@@ -22,18 +22,18 @@
 namespace weft {
 namespace {
 
-ModelShape Tiny(ModelFamily family = ModelFamily::kGpt2) {
+ModelShape Tiny(Architecture architecture = Architecture::kGpt2) {
   ModelShape model;
-  model.family = family;
+  SetArchitecture(architecture, model);
   model.vocab_size = 96;
   model.hidden_size = 32;
   model.num_blocks = 4;
   model.num_heads = 4;
-  model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
+  model.num_kv_heads = architecture == Architecture::kGpt2 ? 4 : 2;
   model.head_dim = 8;
   model.ffn_size = 128;
   model.max_positions = 16;
-  model.tied_embeddings = family == ModelFamily::kGpt2;
+  model.tied_embeddings = architecture == Architecture::kGpt2;
   return model;
 }
 
@@ -131,7 +131,7 @@ TEST(PlanRankMemory, HoldsNoMatrixOfAllPairsOfTokens) {
 // dq [B*H, T, E] and the sums of dO * O [B*H, T] in fp32, 256 bytes of the kernel's own, 192 for
 // alignment and 4 MiB of slack; where heads share keys, dk and dv [B*H, T, E] in 16 bits.
 TEST(PlanRankMemory, SetsAsideWhatCudnnComputesAttentionInWhereItIsUsed) {
-  ModelShape model = Tiny(ModelFamily::kLlama);
+  ModelShape model = Tiny(Architecture::kLlama);
   model.head_dim = 64;
   model.num_heads = 6;
   model.num_kv_heads = 2;
@@ -165,7 +165,7 @@ TEST(PlanRankMemory, SetsAsideWhatCudnnComputesAttentionInWhereItIsUsed) {
 // the keys gradients for each of the heads that share them, of all of them or of half, which then
 // has them once more to be added.
 TEST(PlanRankMemory, SetsAsideWhatCudnnComputesARunOfQueriesInUnderContextParallelism) {
-  ModelShape model = Tiny(ModelFamily::kLlama);
+  ModelShape model = Tiny(Architecture::kLlama);
   model.head_dim = 64;
   model.num_heads = 6;
   BatchShape batch = kBatch;
@@ -197,7 +197,7 @@ TEST(PlanRankMemory, SetsAsideWhatCudnnComputesARunOfQueriesInUnderContextParall
 // entry longer, each to the next 256 bytes, and so much more of the kernel's own. What is made by
 // token has no room for whole sequences.
 TEST(PlanRankMemory, SetsAsideWhatCudnnKeepsOfPackedDocuments) {
-  ModelShape model = Tiny(ModelFamily::kLlama);
+  ModelShape model = Tiny(Architecture::kLlama);
   model.head_dim = 64;
   model.num_heads = 6;
   model.num_kv_heads = 2;
@@ -236,7 +236,7 @@ TEST(DocumentBounds, DoubleUpToADocumentFor256TokensOrFourOfASequence) {
 
 // A thread works on heads of its own: more threads than B * K_local have nothing to do.
 TEST(PlanRankMemory, EachThreadComputesAttentionInScratchOfItsOwn) {
-  const ModelShape model = Tiny(ModelFamily::kLlama);  // K=2, T=16, E=8
+  const ModelShape model = Tiny(Architecture::kLlama);  // K=2, T=16, E=8
   Layout layout{.micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const auto scores = [&](Precision precision, int threads) {
     const Numerics numerics = {.precision = precision, .threads = threads};
@@ -263,18 +263,18 @@ TEST(PlanRankMemory, EachStageKnowsTheDocumentsAndOnlyTheFirstThePositions) {
     EXPECT_EQ(gpt2.count("tokens/positions"), stage == 0 ? 1u : 0u);
     EXPECT_EQ(
         ByName(PlanRankMemory(Tiny(), kBatch, layout, rank, {})).count("tokens/first_visible"), 0u);
-    const auto llama = ByName(PlanRankMemory(Tiny(ModelFamily::kLlama), batch, layout, rank, {}));
+    const auto llama = ByName(PlanRankMemory(Tiny(Architecture::kLlama), batch, layout, rank, {}));
     EXPECT_EQ(llama.count("tokens/positions"), 0u) << "its positions are in the rotation";
   }
 }
 
 TEST(PlanRankMemory, NamesAreUniqueAndNoBufferIsEmpty) {
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
     for (const Layout& layout : AllLayouts()) {
       for (int rank = 0; rank < layout.world_size(); ++rank) {
         std::set<std::string> names;
         for (const BufferSpec& buffer :
-             PlanRankMemory(Tiny(family), kBatch, layout, rank, {}).buffers) {
+             PlanRankMemory(Tiny(architecture), kBatch, layout, rank, {}).buffers) {
           EXPECT_TRUE(names.insert(buffer.name).second) << buffer.name;
           EXPECT_GT(buffer.elements, 0) << LayoutText(layout) << " " << buffer.name;
         }
@@ -428,7 +428,7 @@ TEST(PlanRankMemory, HoldsTheLogitsOfOnePieceAtATime) {
 // B=2, T=16, K*E=16: half of everything that has a row per token, and keys and values of whole
 // sequences, which are there once.
 TEST(PlanRankMemory, ContextAxisHalvesTokensAndGathersKeys) {
-  const ModelShape model = Tiny(ModelFamily::kLlama);
+  const ModelShape model = Tiny(Architecture::kLlama);
   Layout layout{.micro_batch_size = 2, .gradient_accumulation_steps = 8};
   const auto whole = ByName(PlanRankMemory(model, kBatch, layout, 0, {}));
   layout.cp = 2;
@@ -478,10 +478,10 @@ TEST(PlanRankMemory, ZeroBubbleOnOneStageIsOneForwardOneBackward) {
 TEST(PlanRankMemory, ZeroBubbleRecomputesForAllButTheLastStage) {
   Layout layout{
       .pp = 4, .pp_schedule = ScheduleKind::kZeroBubbleH1, .gradient_accumulation_steps = 8};
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
     const auto elements = [&](int stage, Recompute recompute) {
       layout.recompute = recompute;
-      const RankMemory memory = PlanRankMemory(Tiny(family), kBatch, layout, stage, {});
+      const RankMemory memory = PlanRankMemory(Tiny(architecture), kBatch, layout, stage, {});
       EXPECT_EQ(ByName(memory).count("work/recomputed/act"), 0u);
       return Elements(memory, MemoryKind::kActivations);
     };

@@ -14,18 +14,18 @@ namespace {
 
 constexpr int kBlocks = 7;  // pp does not divide it
 
-ModelShape TinyOf(ModelFamily family) {
+ModelShape TinyOf(Architecture architecture) {
   ModelShape model = SampleJob().model;
-  model.family = family;
+  SetArchitecture(architecture, model);
   model.vocab_size = 257;  // tp does not divide it
   model.hidden_size = 24;
   model.num_blocks = kBlocks;
   model.num_heads = 4;
-  model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
+  model.num_kv_heads = architecture == Architecture::kGpt2 ? 4 : 2;
   model.head_dim = 6;
   model.ffn_size = 40;
   model.max_positions = 9;
-  model.tied_embeddings = family == ModelFamily::kGpt2;
+  model.tied_embeddings = architecture == Architecture::kGpt2;
   return model;
 }
 
@@ -108,7 +108,7 @@ std::vector<Layout> SmallLayouts() {
 
 TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
   constexpr int64_t kSeqLen = 9;
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
     for (const OptimizerStates states :
          {OptimizerStates::kNone, OptimizerStates::kTwoMoments, OptimizerStates::kTwoMoments8Bit,
           OptimizerStates::kFactored}) {
@@ -119,7 +119,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
       const Numerics numerics = {.precision = wide ? Precision::kFp32 : Precision::kBf16,
                                  .optimizer = states,
                                  .reduce_dtype = narrow ? ReduceDtype::kBf16 : ReduceDtype::kFp32};
-      const ModelShape model = TinyOf(family);
+      const ModelShape model = TinyOf(architecture);
       // Documents are masked in one half of the cases, to see that they count.
       const bool masks = states == OptimizerStates::kNone;
       StageMemoryTable table(model, {0, kSeqLen, masks}, numerics);
@@ -135,7 +135,7 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
           const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
           const MemoryBytes bytes = table.Of(layout, stage);
           EXPECT_EQ(bytes.by_kind, BytesByKind(listed).by_kind)
-              << WordOf(family) << " " << LayoutText(layout) << " stage " << stage
+              << WordOf(architecture) << " " << LayoutText(layout) << " stage " << stage
               << " optimizer states " << static_cast<int>(states);
           EXPECT_EQ(bytes.total_bytes(), listed.total_bytes());
           EXPECT_EQ(bytes.host_bytes, listed.host_bytes());
@@ -147,8 +147,8 @@ TEST(StageMemoryTable, SaysToTheByteWhatTheListOfBuffersSays) {
 
 TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
   constexpr int64_t kSeqLen = 10;
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    const ModelShape model = TinyOf(family);
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
+    const ModelShape model = TinyOf(architecture);
     StageMemoryTable table(model, {.seq_len = kSeqLen}, Numerics{});
     for (const int pp : {1, 3}) {
       for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
@@ -174,8 +174,8 @@ TEST(StageMemoryTable, SaysSoWhereTokensAreCutOverTp) {
 TEST(StageMemoryTable, SaysSoOfWhatCudnnComputesRunsIn) {
   constexpr int64_t kSeqLen = 1536;
   const Numerics numerics = {.precision = Precision::kBf16, .cudnn_attention = true};
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    ModelShape model = TinyOf(family);
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
+    ModelShape model = TinyOf(architecture);
     model.head_dim = 64;
     model.max_positions = kSeqLen;
     StageMemoryTable table(model, {.seq_len = kSeqLen}, numerics);
@@ -184,7 +184,7 @@ TEST(StageMemoryTable, SaysSoOfWhatCudnnComputesRunsIn) {
       for (int rank = 0; rank < cp; ++rank) {
         const RankMemory listed = PlanRankMemory(model, {6, kSeqLen}, layout, rank, numerics);
         EXPECT_EQ(table.Of(layout, 0).by_kind, BytesByKind(listed).by_kind)
-            << WordOf(family) << " " << LayoutText(layout) << " rank " << rank;
+            << WordOf(architecture) << " " << LayoutText(layout) << " rank " << rank;
       }
     }
   }
@@ -194,8 +194,8 @@ TEST(StageMemoryTable, SaysSoOfWhatCudnnComputesRunsIn) {
 TEST(StageMemoryTable, SaysSoInEightBits) {
   constexpr int64_t kSeqLen = 16;
   const Numerics numerics = {.precision = Precision::kFp8};
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    ModelShape model = TinyOf(family);
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
+    ModelShape model = TinyOf(architecture);
     model.hidden_size = 64;
     model.head_dim = 16;
     model.ffn_size = 96;
@@ -209,14 +209,14 @@ TEST(StageMemoryTable, SaysSoInEightBits) {
         const int rank = layout.grid().RankOf({.dp = 0, .pp = stage, .cp = 0, .tp = 0});
         const RankMemory listed = PlanRankMemory(model, batch, layout, rank, numerics);
         EXPECT_EQ(table.Of(layout, stage).by_kind, BytesByKind(listed).by_kind)
-            << WordOf(family) << " " << LayoutText(layout) << " stage " << stage;
+            << WordOf(architecture) << " " << LayoutText(layout) << " stage " << stage;
       }
     }
   }
 }
 
 TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
-  const ModelShape model = TinyOf(ModelFamily::kGpt2);
+  const ModelShape model = TinyOf(Architecture::kGpt2);
   for (const Layout& layout : SmallLayouts()) {
     if (layout.gradient_accumulation_steps > 2) continue;
     StageMemoryTable table(model, {.seq_len = 9}, Numerics{});
@@ -234,7 +234,7 @@ TEST(StageMemoryTable, NoRankOfAStageHoldsMore) {
 // There is a place for embedding or head and two for blocks in turns, whatever the stage of ZeRO;
 // nothing where nobody sums.
 TEST(PlanRankMemory, HoldsThreePlacesForSumsIn16Bits) {
-  const ModelShape model = TinyOf(ModelFamily::kGpt2);
+  const ModelShape model = TinyOf(Architecture::kGpt2);
   const auto bytes_of = [&](const Layout& layout, ReduceDtype type) {
     const BatchShape batch = {layout.dp * layout.micro_batch_size, 9};
     return PlanRankMemory(model, batch, layout, 0, {.reduce_dtype = type}).total_bytes();

@@ -19,6 +19,7 @@ using ::testing::IsEmpty;
 
 ModelShape Model(bool tied) {
   ModelShape model;
+  SetArchitecture(Architecture::kGpt2, model);
   model.vocab_size = 11;
   model.hidden_size = 12;
   model.num_blocks = 7;

@@ -25,10 +25,10 @@ Question AbsurdQuestion(Dice& dice) {
   ModelShape& model = question.model;
   model.num_heads = dice.Of<int64_t>({1, 3, 7, 13, 64, 96});
   model.num_kv_heads = model.num_heads;
-  if (model.family == ModelFamily::kLlama && dice.Chance(50)) model.num_kv_heads = 1;
+  if (model.architecture == Architecture::kLlama && dice.Chance(50)) model.num_kv_heads = 1;
   model.head_dim = dice.Of<int64_t>({2, 10, 64, 128});
   model.hidden_size = model.num_heads * model.head_dim;
-  if (model.family == ModelFamily::kLlama && dice.Chance(20)) model.hidden_size = 1022;
+  if (model.architecture == Architecture::kLlama && dice.Chance(20)) model.hidden_size = 1022;
   model.ffn_size = dice.Of<int64_t>({1, 17, 1000, 53248});
   model.num_blocks = dice.Of<int64_t>({1, 2, 31, 97, 126});
   model.vocab_size = dice.Of<int64_t>({1, 31, 50257, 256000});

@@ -105,7 +105,7 @@ TEST(SearchLattice, FindsWhatPricingEveryLayoutFindsWhereTheFirstBlocksAreDense)
     Dice dice(seed);
     Question question = RandomQuestion(dice);
     ModelShape& model = question.model;
-    if (model.family != ModelFamily::kLlama || model.num_blocks < 2) continue;
+    if (model.architecture != Architecture::kLlama || model.num_blocks < 2) continue;
     model.num_experts = dice.Of<int64_t>({4, 8});
     model.experts_per_token = dice.Of<int64_t>({1, 2, 4});
     model.expert_ffn_size = model.ffn_size / dice.Of<int64_t>({1, 2, 4});

@@ -22,7 +22,7 @@ namespace {
 
 ModelShape SmallLlama() {
   ModelShape model;
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.vocab_size = 1000;
   model.head_dim = 16;
   model.num_heads = 8;

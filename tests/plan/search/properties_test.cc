@@ -34,7 +34,7 @@ constexpr double kNeighbour = 0.001;
 
 ModelShape Llama(int64_t blocks, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t ffn) {
   ModelShape model;
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.vocab_size = 128256;
   model.hidden_size = hidden;
   model.num_blocks = blocks;

@@ -31,7 +31,7 @@ class Dice {
 inline ModelShape RandomModel(Dice& dice) {
   ModelShape model;
   const bool llama = dice.Chance(60);
-  model.family = llama ? ModelFamily::kLlama : ModelFamily::kGpt2;
+  SetArchitecture(llama ? Architecture::kLlama : Architecture::kGpt2, model);
   model.vocab_size = dice.Of<int64_t>({64, 257, 1000, 50257});
   model.head_dim = dice.Of<int64_t>({8, 16, 64});
   model.num_heads = dice.Of<int64_t>({1, 2, 4, 6, 8, 12});

@@ -14,14 +14,14 @@ namespace weft {
 namespace {
 
 // Sizes that no unit and no number of parts divides.
-ModelShape Odd(ModelFamily family, bool tied) {
+ModelShape Odd(Architecture architecture, bool tied) {
   ModelShape model;
-  model.family = family;
+  SetArchitecture(architecture, model);
   model.vocab_size = 11;
   model.hidden_size = 12;
   model.num_blocks = 5;
   model.num_heads = 2;
-  model.num_kv_heads = family == ModelFamily::kGpt2 ? 2 : 1;
+  model.num_kv_heads = architecture == Architecture::kGpt2 ? 2 : 1;
   model.head_dim = 6;
   model.ffn_size = 10;
   model.max_positions = 7;
@@ -33,18 +33,18 @@ struct BucketCase {
   ModelShape model;
   Layout layout;
   std::string text() const {
-    return absl::StrCat(WordOf(model.family), model.tied_embeddings ? " tied " : " untied ",
+    return absl::StrCat(WordOf(model.architecture), model.tied_embeddings ? " tied " : " untied ",
                         LayoutText(layout));
   }
 };
 
 std::vector<BucketCase> SmallBucketCases() {
   std::vector<BucketCase> cases;
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
     for (const bool tied : {true, false}) {
       for (int pp = 1; pp <= 3; ++pp) {
         for (int tp = 1; tp <= 2; ++tp) {
-          cases.push_back({Odd(family, tied), {.pp = pp, .tp = tp}});
+          cases.push_back({Odd(architecture, tied), {.pp = pp, .tp = tp}});
           if (pp != 2) continue;
           cases.back().layout.pp_schedule = ScheduleKind::kInterleaved;
           cases.back().layout.virtual_stages = 2;
@@ -129,7 +129,7 @@ TEST(BucketsOf, AreOnePerBlockAndOneForEachEndOfTheNetwork) {
   const auto names = [](bool tied, const Layout& layout, int rank) {
     std::vector<std::string> found;
     for (const Bucket& bucket :
-         BucketsOf(Odd(ModelFamily::kGpt2, tied), layout, rank, OptimizerStates::kTwoMoments)) {
+         BucketsOf(Odd(Architecture::kGpt2, tied), layout, rank, OptimizerStates::kTwoMoments)) {
       found.push_back(bucket.name);
     }
     return found;
@@ -147,7 +147,7 @@ TEST(BucketsOf, AreOnePerBlockAndOneForEachEndOfTheNetwork) {
 
 TEST(BucketsOf, KeepQueryKeyAndValueWeightsNeighbours) {
   const auto buckets =
-      BucketsOf(Odd(ModelFamily::kGpt2, true), Layout{}, 0, OptimizerStates::kTwoMoments);
+      BucketsOf(Odd(Architecture::kGpt2, true), Layout{}, 0, OptimizerStates::kTwoMoments);
   std::vector<std::string> names;
   for (const TensorShard& shard : buckets[2].shards) names.push_back(shard.tensor.name);
   const std::string prefix = "blocks.1.attn.";
@@ -189,7 +189,7 @@ TEST(PiecesOf, TileEveryTensorOnceAndLieWhereTheRunHasThem) {
 
 TEST(PiecesOf, KeepBlocksOfQuantisedStatesWhole) {
   const auto states = OptimizerStates::kTwoMoments8Bit;
-  for (const Bucket& bucket : BucketsOf(Odd(ModelFamily::kLlama, false), Layout{}, 0, states)) {
+  for (const Bucket& bucket : BucketsOf(Odd(Architecture::kLlama, false), Layout{}, 0, states)) {
     for (int part = 0; part < 3; ++part) {
       for (const Piece& piece : PiecesOf(bucket, 3, part, BucketUnit(states))) {
         EXPECT_EQ(piece.range.begin % 256, 0);

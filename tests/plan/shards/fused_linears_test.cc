@@ -14,21 +14,28 @@ namespace weft {
 namespace {
 
 ModelShape GptOf(int64_t hidden, int64_t heads) {
-  return {.vocab_size = 96,
-          .hidden_size = hidden,
-          .num_blocks = 2,
-          .num_heads = heads,
-          .num_kv_heads = heads,
-          .head_dim = hidden / heads,
-          .ffn_size = 4 * hidden,
-          .max_positions = 16};
+  ModelShape model = {.vocab_size = 96,
+                      .hidden_size = hidden,
+                      .num_blocks = 2,
+                      .num_heads = heads,
+                      .num_kv_heads = heads,
+                      .head_dim = hidden / heads,
+                      .ffn_size = 4 * hidden,
+                      .max_positions = 16};
+  SetArchitecture(Architecture::kGpt2, model);
+  return model;
 }
 
 ModelShape LlamaOf(int64_t ffn_size) {
   ModelShape model = GptOf(32, 4);
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.num_kv_heads = 2;
   model.ffn_size = ffn_size;
+  return model;
+}
+
+ModelShape WithHeadNorms(ModelShape model) {
+  model.qk_norms = true;
   return model;
 }
 
@@ -62,6 +69,9 @@ std::vector<FusedCase> FusedCases() {
            .qkv = true,
            .gate_up = true},
           {.of = "documents", .model = LlamaOf(96), .documents = true, .gate_up = true},
+          {.of = "norms of each head, between products and attention",
+           .model = WithHeadNorms(LlamaOf(96)),
+           .gate_up = true},
           {.of = "gates of 3 * 32 in blocks of 256",
            .model = LlamaOf(3),
            .optimizer = k8Bit,
@@ -73,6 +83,7 @@ TEST(FusedLinears, AreThoseWhoseTensorsAreOneRun) {
     const Layout layout{.tp = c.tp};
     for (int rank = 0; rank < c.tp; ++rank) {
       const FusedLinears fused = FusedLinearsOf(
+          JointsOf(OpsOf(c.model, 0)),
           LinearsOfOneRun(BucketsOf(c.model, layout, rank, c.optimizer)), c.fp8, c.documents);
       EXPECT_EQ(fused.qkv, c.qkv) << c.of;
       EXPECT_EQ(fused.gate_up, c.gate_up) << c.of;

@@ -27,6 +27,7 @@ Cluster ManySlots() {
 // Vocabulary 11 and 5 blocks: neither tp nor pp cut evenly.
 ModelShape TinyGpt2(bool tied) {
   ModelShape model;
+  SetArchitecture(Architecture::kGpt2, model);
   model.vocab_size = 11;
   model.hidden_size = 8;
   model.num_blocks = 5;
@@ -41,7 +42,7 @@ ModelShape TinyGpt2(bool tied) {
 
 ModelShape TinyLlama(bool tied) {
   ModelShape model = TinyGpt2(tied);
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.num_kv_heads = 2;
   model.ffn_size = 12;
   return model;
@@ -51,7 +52,7 @@ struct ShardCase {
   ModelShape model;
   Layout layout;
   std::string text() const {
-    return absl::StrCat(WordOf(model.family), model.tied_embeddings ? " tied " : " untied ",
+    return absl::StrCat(WordOf(model.architecture), model.tied_embeddings ? " tied " : " untied ",
                         LayoutText(layout));
   }
 };

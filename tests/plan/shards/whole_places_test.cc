@@ -16,6 +16,7 @@ namespace {
 
 ModelShape Model(int64_t num_blocks, bool tied) {
   ModelShape model;
+  SetArchitecture(Architecture::kGpt2, model);
   model.vocab_size = 96;
   model.hidden_size = 32;
   model.num_blocks = num_blocks;

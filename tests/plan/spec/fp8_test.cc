@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 
 ModelShape Llama() {
-  return {.family = ModelFamily::kLlama,
+  return {.architecture = Architecture::kLlama,
           .vocab_size = 1000,
           .hidden_size = 256,
           .num_blocks = 2,

@@ -22,6 +22,7 @@ namespace {
 
 ModelShape SmallGpt2() {
   ModelShape model;
+  SetArchitecture(Architecture::kGpt2, model);
   model.vocab_size = 256;
   model.hidden_size = 96;
   model.num_blocks = 4;
@@ -35,7 +36,7 @@ ModelShape SmallGpt2() {
 
 ModelShape Llama8b() {
   ModelShape model;
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.vocab_size = 128256;
   model.hidden_size = 4096;
   model.num_blocks = 32;
@@ -97,7 +98,7 @@ TEST(StageBlocksBefore, CountsThoseOfAllChunksOfAStage) {
 
 TEST(EngineIssues, NameWhatIsNotBuiltYet) {
   ModelShape model = SmallGpt2();
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.num_experts = 8;
   const absl::Status refused = absl::InvalidArgumentError(
       "model.num_local_experts: 8 is not supported yet; use a model without experts");

@@ -160,14 +160,40 @@ TEST(ModelIssues, ReportsAllBrokenRulesAtOnce) {
   EXPECT_THAT(keys, ElementsAre("model.n_layer", "model.n_inner", "model.layer_norm_epsilon"));
 }
 
-TEST(Family, IsParsedByItsName) {
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    ASSERT_TRUE(ParseFamily(WordOf(family)).ok());
-    EXPECT_EQ(*ParseFamily(WordOf(family)), family);
+TEST(Architecture, IsParsedByItsName) {
+  for (const Architecture each : {Architecture::kGpt2, Architecture::kQwen3Moe}) {
+    EXPECT_EQ(*ParseWord<Architecture>(WordOf(each), "an architecture"), each);
   }
-  EXPECT_EQ(ParseFamily("bert").status(),
-            absl::InvalidArgumentError(
-                "\"bert\" is not a model family that weft knows; use gpt2 or llama"));
+  EXPECT_EQ(WordOf(Architecture::kNemotron), "nemotron") << "the last of the words";
+}
+
+TEST(Architecture, GivesAModelItsMechanismsAndTakesThoseOfAnotherAway) {
+  ModelShape model;
+  SetArchitecture(Architecture::kGpt2, model);
+  EXPECT_TRUE(model.learned_positions && model.layer_norms && model.plain_ffn && model.ffn_bias &&
+              model.attention_bias && model.scaled_residual_init);
+  EXPECT_EQ(model.activation, Activation::kGelu);
+  SetArchitecture(Architecture::kQwen2, model);
+  EXPECT_TRUE(model.attention_bias && model.bare_output && !model.has_output_bias());
+  SetArchitecture(Architecture::kLlama, model);
+  EXPECT_EQ(model, ModelShape());
+  model.attention_bias = true;  // as a llama's file may say
+  SetArchitecture(Architecture::kQwen3, model);
+  EXPECT_TRUE(model.attention_bias && model.qk_norms);
+}
+
+TEST(Architecture, IsTheNearestWhereMechanismsAreNotItsOwn) {
+  ModelShape model;
+  EXPECT_EQ(ModelTypeOf(model), "llama");
+  model.qk_norms = true;
+  EXPECT_EQ(ModelTypeOf(model), "qwen3");
+  model.num_experts = 8;
+  EXPECT_EQ(ModelTypeOf(model), "qwen3_moe");
+  model.qk_norms = false;
+  EXPECT_EQ(ModelTypeOf(model), "mixtral");
+  ModelShape mistral;
+  SetArchitecture(Architecture::kMistral, mistral);
+  EXPECT_EQ(ModelTypeOf(mistral), "mistral");
 }
 
 TEST(DivisorsText, ListsTheDivisorsThatAreSmallEnoughAroundTheOneFound) {

@@ -101,7 +101,7 @@ TrainingOutcome TrainHiding(const JobSpec& job, const Layout& layout, const std:
 }
 
 JobSpec LlamaOf(JobSpec job) {
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_kv_heads = 2;
   job.model.head_dim = 16;
   job.model.ffn_size = 176;

@@ -40,7 +40,7 @@ JobSpec GptJob(const std::string& folder) {
 
 JobSpec LlamaJob(const std::string& folder) {
   JobSpec job = GptJob(folder);
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_kv_heads = 1;  // fewer than tp
   job.model.ffn_size = 96;
   job.model.tied_embeddings = false;

@@ -31,16 +31,16 @@ namespace weft {
 namespace {
 
 // The small GPT-2; a Llama with everything that sets it apart.
-JobSpec JobOf(ModelFamily family, const std::string& folder) {
+JobSpec JobOf(Architecture architecture, const std::string& folder) {
   JobSpec job = SmallJob(folder);
   job.training.steps = 8;
   job.data.split = 0.1;
   job.validation = {.interval = 8, .steps = 2};
-  if (family == ModelFamily::kGpt2) {
+  if (architecture == Architecture::kGpt2) {
     job.data.valid.clear();  // a held-out part of the training files, for one of the two
     return job;
   }
-  job.model = {.family = ModelFamily::kLlama,
+  job.model = {.architecture = Architecture::kLlama,
                .vocab_size = 259,
                .hidden_size = 64,
                .num_blocks = 3,
@@ -57,11 +57,11 @@ JobSpec JobOf(ModelFamily family, const std::string& folder) {
 }
 
 // The corpus' words as documents.
-JobSpec PackedJobOf(ModelFamily family, const std::string& folder) {
-  JobSpec job = JobOf(family, folder);
+JobSpec PackedJobOf(Architecture architecture, const std::string& folder) {
+  JobSpec job = JobOf(architecture, folder);
   job.data.eos_token_id = ' ';
   job.data.reset_attention_mask = true;
-  job.data.reset_position_ids = family == ModelFamily::kGpt2;
+  job.data.reset_position_ids = architecture == Architecture::kGpt2;
   return job;
 }
 
@@ -129,9 +129,9 @@ double ValidationLoss(const JobSpec& job, const Trained& trained, int64_t batch)
   return sum / static_cast<double>(sequences * job.training.seq_len);
 }
 
-class AnyFamily : public testing::TestWithParam<ModelFamily> {};
+class AnyFamily : public testing::TestWithParam<Architecture> {};
 INSTANTIATE_TEST_SUITE_P(Models, AnyFamily,
-                         testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
+                         testing::Values(Architecture::kGpt2, Architecture::kLlama),
                          [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(AnyFamily, EvaluatesToTheRunsValidation) {
@@ -299,7 +299,7 @@ TEST_P(AnyFamily, GreedyGenerationIsTheArgmaxOfFullPasses) {
 
 TEST(InferenceSession, EndsWhereTheModelHasNoMorePositions) {
   const TestFolder folder;
-  const JobSpec job = JobOf(ModelFamily::kGpt2, folder.path());
+  const JobSpec job = JobOf(Architecture::kGpt2, folder.path());
   const Trained trained = TrainIn(job, MakeLayout(1, 1, 1, k1f1b, 4, job), folder.Make("run"));
   nlohmann::json request = Request(trained.checkpoint);
   request["max_tokens"] = 10000;
@@ -318,7 +318,7 @@ TEST(InferenceSession, EndsWhereTheModelHasNoMorePositions) {
 
 TEST(InferenceSession, RefusesByName) {
   const TestFolder folder;
-  JobSpec job = JobOf(ModelFamily::kGpt2, folder.path());
+  JobSpec job = JobOf(Architecture::kGpt2, folder.path());
   job.training.steps = 1;
   job.validation = {};
   const TrainingOutcome outcome =

@@ -57,7 +57,7 @@ TEST_P(AnyLayoutThatRecomputes, GivesTheBitsOfOneThatDoesNotInLessMemory) {
     job.validation = {.interval = 2, .steps = 1};
     job.data.split = 0.2;
     const Layout layout = LayoutOf(GetParam(), job);
-    const std::string name(WordOf(job.model.family));
+    const std::string name(WordOf(job.model.architecture));
     const TrainingOutcome keeps = TrainWith(job, layout, folder.Make(name));
     ASSERT_EQ(keeps.status(), absl::OkStatus());
     for (const Layout& other : Recomputing(layout)) {

@@ -10,7 +10,7 @@ namespace {
 
 ModelShape Llama(int64_t head_dim, double theta) {
   ModelShape model;
-  model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, model);
   model.head_dim = head_dim;
   model.rope_theta = theta;
   return model;

@@ -46,7 +46,7 @@ class AnyLayoutThatCutsTokens : public testing::TestWithParam<TokenCutCase> {};
 TEST_P(AnyLayoutThatCutsTokens, TrainsTheSameModelAsASingleRankInThePlannedMemory) {
   const TestFolder folder;
   for (const JobSpec& job : {SmallJob(folder.path()), SmallLlamaJob(folder.path(), 2)}) {
-    const std::string name(WordOf(job.model.family));
+    const std::string name(WordOf(job.model.architecture));
     const TrainingOutcome single =
         TrainWith(job, MakeLayout(1, 1, 1, k1f1b, 2, job), folder.Make(name + "single"));
     ASSERT_EQ(single.status(), absl::OkStatus());

@@ -133,7 +133,7 @@ TEST(Stage, GivesTheOperationsOfEachStepTheSameOperands) {
 TEST(Stage, QueuesTheSameUnderTheKeyOfAStretch) {
   const TestFolder folder;
   JobSpec fp8 = UnevenJob(folder);
-  fp8.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, fp8.model);
   fp8.model.num_kv_heads = 2;
   fp8.training.mixed_precision = Precision::kFp8;
   JobSpec documents = UnevenJob(folder);

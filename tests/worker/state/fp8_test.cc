@@ -140,10 +140,10 @@ TEST_F(Fp8, GivesTheSameBitsTwiceAndAfterAResume) {
 
 TEST_F(Fp8, TrainsNearBf16) {
   job_.training.steps = 60;
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
-    job_.model.family = family;
-    job_.model.num_kv_heads = family == ModelFamily::kGpt2 ? 4 : 2;
-    job_.model.tied_embeddings = family == ModelFamily::kGpt2;
+  for (const Architecture architecture : {Architecture::kGpt2, Architecture::kLlama}) {
+    SetArchitecture(architecture, job_.model);
+    job_.model.num_kv_heads = architecture == Architecture::kGpt2 ? 4 : 2;
+    job_.model.tied_embeddings = architecture == Architecture::kGpt2;
     const std::vector<double> narrow = SingleIn(Precision::kFp8).losses();
     const std::vector<double> wide = SingleIn(Precision::kBf16).losses();
     ASSERT_EQ(narrow.size(), 60);
@@ -210,7 +210,7 @@ class CountingCasts : public PassingDevice {
 
 // Llama's q, k and v are one layer, gate and up another, o and down their own.
 TEST_F(Fp8, AnInputIsCastOnceForAllLayersThatTakeIt) {
-  job_.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job_.model);
   job_.training.steps = 1;
   constexpr int kInputs = 4, kLayers = 4, kBlocks = 4, kMicrobatches = 4;
   const struct {
@@ -287,7 +287,7 @@ class Fp8KeptCodes : public Fp8, public testing::WithParamInterface<KeptCase> {}
 
 TEST_P(Fp8KeptCodes, AreThoseThatEachProductWouldMake) {
   const KeptCase& c = GetParam();
-  job_.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job_.model);
   job_.model.num_kv_heads = 2;
   job_.training.steps = 3;
   Layout layout = MakeLayout(c.dp, c.tp, c.pp, c.schedule, 1, job_);
@@ -324,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Fp8KeptCodes,
 
 // 8 columns of q on each of 2 ranks; then microbatches of 24 tokens.
 TEST_F(Fp8, LayersOfOtherSizesAreInBf16OnAllRanks) {
-  job_.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job_.model);
   job_.model.head_dim = 4;
   const Layout layout = MakeLayout(1, 2, 1, k1f1b, 2, job_);
   const Fp8Layers layers = Fp8LayersOf(job_.model, job_.batch(), layout);

@@ -32,7 +32,7 @@ JobSpec NarrowGpt(const std::string& folder) {
 // Gates of 16 elements each, of 8 in two; q, k and v are fused either way.
 JobSpec NarrowLlama(const std::string& folder) {
   JobSpec job = NarrowGpt(folder);
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_heads = 4;
   job.model.num_kv_heads = 2;
   job.model.head_dim = 8;
@@ -121,10 +121,11 @@ Counts CountsOf(JobSpec job, const TestFolder& folder) {
   job.training.steps = 1;
   job.validation.interval = 0;
   RankThreads run;
-  run.assignment = {.job = job,
-                    .layout = MakeLayout(1, 1, 1, k1f1b, 8, job),
-                    .run_folder = folder.Make(absl::StrCat(WordOf(job.model.family), " counted")),
-                    .load_checkpoint = ""};
+  run.assignment = {
+      .job = job,
+      .layout = MakeLayout(1, 1, 1, k1f1b, 8, job),
+      .run_folder = folder.Make(absl::StrCat(WordOf(job.model.architecture), " counted")),
+      .load_checkpoint = ""};
   run.wrap_device = [&](int, Device& inner) {
     return std::make_unique<CountingDevice>(inner, &counts);
   };
@@ -142,7 +143,7 @@ TEST(FusedLinears, MakeOneProductOfEachPassForAllOfThem) {
   EXPECT_EQ(gpt2.products, blocks * (4 + 3) + 3);
   EXPECT_EQ(gpt2.bias_gradients, blocks * 4);
   JobSpec job = SmallJob(folder.path());
-  job.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, job.model);
   job.model.num_kv_heads = 2;
   job.model.tied_embeddings = false;
   const Counts llama = CountsOf(job, folder);

@@ -37,7 +37,7 @@ JobSpec JobOf(const ZeroCase& c, const TestFolder& folder) {
   job.training.global_batch_size = 12;
   job.model.num_blocks = c.num_blocks;
   if (c.llama) {
-    job.model.family = ModelFamily::kLlama;
+    SetArchitecture(Architecture::kLlama, job.model);
     job.model.num_kv_heads = 2;
     job.model.ffn_size = 88 * 2;
     job.model.tied_embeddings = false;

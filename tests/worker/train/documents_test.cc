@@ -18,10 +18,10 @@ namespace {
 constexpr char kEnd = '\0';
 
 // One sample a step, no clipping: losses and gradients as they are.
-JobSpec OneSampleJob(ModelFamily family, const std::string& folder) {
+JobSpec OneSampleJob(Architecture architecture, const std::string& folder) {
   JobSpec job = SmallJob(folder);
-  if (family == ModelFamily::kLlama) {
-    job.model.family = family;
+  if (architecture == Architecture::kLlama) {
+    SetArchitecture(architecture, job.model);
     job.model.num_kv_heads = 2;
     job.model.ffn_size = 96;
   }
@@ -71,7 +71,7 @@ double Norm(const std::vector<double>& values) {
   return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
-class PackedDocuments : public testing::TestWithParam<ModelFamily> {};
+class PackedDocuments : public testing::TestWithParam<Architecture> {};
 
 // Documents of less than, about and more than one of attention's tiles. The loss of the sample is
 // the mean over its tokens, so it is theirs weighted by their tokens; gradients likewise.
@@ -94,7 +94,7 @@ TEST_P(PackedDocuments, TrainWhatTheyTrainAlone) {
   JobSpec packed = alone;
   packed.data.eos_token_id = kEnd;
   packed.data.reset_attention_mask = true;
-  packed.data.reset_position_ids = GetParam() == ModelFamily::kGpt2;
+  packed.data.reset_position_ids = GetParam() == Architecture::kGpt2;
   const TrainingOutcome outcome = TrainOn(packed, all, folder, "packed");
   ASSERT_EQ(outcome.status(), absl::OkStatus());
   EXPECT_NEAR(outcome.losses().front(), loss, 1e-6 * loss);
@@ -113,7 +113,7 @@ TEST_P(PackedDocuments, TrainWhatTheyTrainAlone) {
 TEST(PackedDocuments, LearnedPositionsGoOnUnlessTheyAreReset) {
   const TestFolder folder;
   const std::string all = Document(130, 1) + Document(70, 2) + "z";
-  JobSpec job = OneSampleJob(ModelFamily::kGpt2, folder.path());
+  JobSpec job = OneSampleJob(Architecture::kGpt2, folder.path());
   job.data.eos_token_id = kEnd;
   job.data.reset_attention_mask = true;
   const auto trained_positions = [&](bool reset) {
@@ -132,7 +132,7 @@ TEST(PackedDocuments, LearnedPositionsGoOnUnlessTheyAreReset) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trainer, PackedDocuments,
-                         testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
+                         testing::Values(Architecture::kGpt2, Architecture::kLlama),
                          [](const auto& tested) { return WordOf(tested.param).data(); });
 
 struct DocumentsCase {

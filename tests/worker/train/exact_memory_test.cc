@@ -93,7 +93,7 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
   JobSpec gpt2 = SmallJob(folder.path());
   gpt2.training.steps = 2;
   JobSpec llama = gpt2;
-  llama.model.family = ModelFamily::kLlama;
+  SetArchitecture(Architecture::kLlama, llama.model);
   llama.model.num_kv_heads = 2;
   llama.model.tied_embeddings = false;
   JobSpec quantised = gpt2;  // with master weights, and with states of several types
@@ -109,8 +109,8 @@ TEST(ExactMemory, EveryBufferIsUsedToItsEndAndNothingElseIs) {
       if (job.optimizer.name == OptimizerKind::kAdamw8bit && !layout.offloads_optimizer()) continue;
       if (job.optimizer.name == OptimizerKind::kAdafactor && layout.offloads_optimizer()) continue;
       const std::string name =
-          absl::StrCat(WordOf(job.model.family), " ", WordOf(job.training.mixed_precision), " ",
-                       WordOf(job.optimizer.name), " ", LayoutText(layout));
+          absl::StrCat(WordOf(job.model.architecture), " ", WordOf(job.training.mixed_precision),
+                       " ", WordOf(job.optimizer.name), " ", LayoutText(layout));
       const TrainingOutcome plain = TrainWith(job, layout, folder.Make(name));
       const Watched watched =
           TrainWatched(job, layout, folder.Make(name + " watched"), [&](int rank) {

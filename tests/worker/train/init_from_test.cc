@@ -16,14 +16,14 @@ namespace {
 
 using testing::HasSubstr;
 
-JobSpec JobOf(ModelFamily family, const std::string& folder) {
+JobSpec JobOf(Architecture architecture, const std::string& folder) {
   JobSpec job = SmallJob(folder);
   job.training.steps = 4;
   job.data.split = 0.1;
   job.data.valid.clear();
   job.validation = {.interval = 4, .steps = 2};
-  if (family == ModelFamily::kGpt2) return job;
-  job.model = {.family = ModelFamily::kLlama,
+  if (architecture == Architecture::kGpt2) return job;
+  job.model = {.architecture = Architecture::kLlama,
                .vocab_size = 259,
                .hidden_size = 64,
                .num_blocks = 4,
@@ -50,8 +50,9 @@ double ValidLossFrom(JobSpec job, const std::string& weights, const Layout& layo
   return outcome.reports.front().back().valid_loss.value_or(0);
 }
 
-class InitFrom : public testing::TestWithParam<ModelFamily> {};
-INSTANTIATE_TEST_SUITE_P(Models, InitFrom, testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
+class InitFrom : public testing::TestWithParam<Architecture> {};
+INSTANTIATE_TEST_SUITE_P(Models, InitFrom,
+                         testing::Values(Architecture::kGpt2, Architecture::kLlama),
                          [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(InitFrom, GoesOnFromTheWeightsOfAnotherRun) {
@@ -80,7 +81,7 @@ TEST_P(InitFrom, GoesOnFromTheWeightsOfAnotherRun) {
 
 TEST(InitFrom, RefusesWeightsOfAnotherModel) {
   const TestFolder folder;
-  const JobSpec gpt2 = JobOf(ModelFamily::kGpt2, folder.path());
+  const JobSpec gpt2 = JobOf(Architecture::kGpt2, folder.path());
   const TrainingOutcome trained =
       TrainWith(gpt2, MakeLayout(1, 1, 1, k1f1b, 4, gpt2), folder.Make("run"));
   ASSERT_EQ(trained.status(), absl::OkStatus());

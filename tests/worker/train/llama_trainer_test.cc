@@ -17,7 +17,7 @@ namespace {
 // sequence, biases in attention, a head of its own.
 JobSpec LlamaJob(const std::string& folder, int64_t kv_heads) {
   JobSpec job = SmallJob(folder);
-  job.model = {.family = ModelFamily::kLlama,
+  job.model = {.architecture = Architecture::kLlama,
                .vocab_size = 259,
                .hidden_size = 64,
                .num_blocks = 4,

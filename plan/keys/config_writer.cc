@@ -1,0 +1,64 @@
+#include "plan/keys/config_writer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "plan/keys/model_keys.h"
+#include "plan/keys/model_types.h"
+
+namespace weft {
+namespace {
+
+// Keys of what weft does in one way only, with the value that means it.
+struct OneWay {
+  absl::string_view key;
+  Value (*value)();
+};
+const OneWay kOneWays[] = {
+    {"attention_dropout", [] { return Value::Number(0); }},
+    {"resid_pdrop", [] { return Value::Number(0); }},
+    {"embd_pdrop", [] { return Value::Number(0); }},
+    {"attn_pdrop", [] { return Value::Number(0); }},
+    {"mlp_bias", [] { return Value::Flag(false); }},
+    {"use_sliding_window", [] { return Value::Flag(false); }},
+    {"sliding_window", [] { return Value(); }},  // what a silent file means may be a window
+};
+
+std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key) {
+  if (key == "hidden_act" || key == "activation_function") {
+    return Value::Text(WordOf(model.activation));
+  }
+  for (const OneWay& one : kOneWays) {
+    if (one.key == key) return one.value();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Value ConfigTree(const ModelShape& model) {
+  const ModelType& type = TypeOf(ArchitectureOf(model));
+  Value config = Value::Map();
+  const auto add = [&](absl::string_view key, Value value) {
+    config.entries.push_back({std::string(key), std::move(value)});
+  };
+  add("architectures", Value::List({Value::Text(type.class_name)}));
+  const std::vector<absl::string_view> reads = absl::StrSplit(type.reads, ' ', absl::SkipEmpty());
+  const auto is_read = [&](absl::string_view key) {
+    return key == "model_type" || key == "rope_theta" || key == "rope_scaling" ||
+           std::find(reads.begin(), reads.end(), key) != reads.end();
+  };
+  for (ValueEntry& entry : ModelTree(model).entries) {
+    if (is_read(entry.name)) add(entry.name, std::move(entry.node));
+  }
+  for (const absl::string_view key : reads) {
+    if (config.Find(key) != nullptr) continue;
+    if (std::optional<Value> value = StatedValue(model, key)) add(key, *std::move(value));
+  }
+  return config;
+}
+
+}  // namespace weft
