@@ -97,11 +97,16 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
     }
     sum_s += 2 * blocks * AllReduceSeconds(machine, holders, gradient_bytes * head);
   }
-  // Each tp rank's norms have seen its own tokens: one sum each.
-  if (layout.sequence_ranks() > 1 && question.engine.time.by_buckets) {
+  // Each tp rank's norms have seen its own tokens, or its own heads: one sum each.
+  if (!question.engine.time.by_buckets || layout.tp == 1) return sum_s;
+  const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
+  if (layout.sequence_ranks() > 1) {
     const double norms = model.has_layer_norms() ? 4 : 2;  // with their biases
-    const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
     sum_s += norms * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * hidden);
+  }
+  if (model.qk_norms) {
+    const auto head_dim = static_cast<double>(model.head_dim);
+    sum_s += 2 * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * head_dim);
   }
   return sum_s;
 }

@@ -39,7 +39,7 @@ std::vector<Action> StepSchedule(const ModelShape& model, const Layout& layout, 
   }
   if (has_data_group) actions.push_back({.op = Op::kAwaitGradients});
   // Neighbours hold equal parts: less is left to sum now.
-  if (KvHeadCopies(model, layout) > 1 || layout.sequence_ranks() > 1) {
+  if (HasGradientParts(model, layout)) {
     actions.push_back({.op = Op::kReduceParts});
   }
   // Also on a single rank: it carries the loss and the stop flag besides the norm.

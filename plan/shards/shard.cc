@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "plan/block/block_ops.h"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
 
@@ -97,6 +98,14 @@ Range SplitRange(int64_t extent, int64_t unit, int parts, int part) {
 
 int KvHeadCopies(const ModelShape& model, const Layout& layout) {
   return static_cast<int>(std::max<int64_t>(1, layout.tp / model.num_kv_heads));
+}
+
+bool HasGradientParts(const ModelShape& model, const Layout& layout) {
+  if (layout.tp == 1) return false;
+  if (KvHeadCopies(model, layout) > 1 || layout.sequence_ranks() > 1) return true;
+  const BlockOps ops = OpsOf(model, 0);
+  return std::any_of(ops.params.begin(), ops.params.end(),
+                     [](const BlockParam& param) { return param.sum == GradientSum::kOwnHeads; });
 }
 
 std::string ShardText(const TensorShard& shard) {

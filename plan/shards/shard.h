@@ -48,6 +48,9 @@ Range SplitRange(int64_t extent, int64_t unit, int parts, int part);
 // Neighbouring tp ranks that share a kv head: tp / num_kv_heads, or 1.
 int KvHeadCopies(const ModelShape& model, const Layout& layout);
 
+// Says whether tp ranks make parts of the gradient of some tensor (TensorShard::gradient_parts).
+bool HasGradientParts(const ModelShape& model, const Layout& layout);
+
 // "blocks.7.attn.q.weight[0:1536,0:4096]"
 std::string ShardText(const TensorShard& shard);
 

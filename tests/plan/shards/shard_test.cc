@@ -303,5 +303,25 @@ TEST(SplitRange, TilesTheExtentOnUnitsWithinOneUnitOfEven) {
   }
 }
 
+// The step has an action for such sums (plan/schedule/step_schedule.h) exactly then.
+TEST(HasGradientParts, IsTrueWhereSomeShardHasThem) {
+  ModelShape qwen3 = TinyLlama(false);
+  SetArchitecture(Architecture::kQwen3, qwen3);
+  for (const ModelShape& model : {TinyGpt2(true), TinyLlama(false), qwen3}) {
+    for (const int tp : {1, 2, 4}) {
+      for (const bool sequence_parallel : {false, true}) {
+        if (sequence_parallel && tp == 1) continue;
+        const Layout layout = {.tp = tp, .sequence_parallel = sequence_parallel};
+        bool has = false;
+        for (const TensorShard& shard : ShardsOf(model, layout, 0)) {
+          has = has || shard.gradient_parts > 1;
+        }
+        EXPECT_EQ(HasGradientParts(model, layout), has)
+            << ModelTypeOf(model) << " " << LayoutText(layout);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft
