@@ -51,7 +51,7 @@ class LayoutMatrix : public testing::TestWithParam<size_t> {
     for (const Layout& layout : layouts) {
       Curve& single = singles[LayoutText(OneRankLike(model_.job, layout))];
       if (single.losses.empty()) single = SingleRankLike(model_.job, layout);
-      ASSERT_EQ(single.losses.size(), 20u);
+      ASSERT_EQ(single.losses.size(), static_cast<size_t>(model_.job.training.steps));
       ASSERT_LT(single.losses.back(), single.losses.front() - 1) << "so flat a curve proves little";
       EXPECT_THAT(Differences(MustTrain({.job = model_.job, .layout = layout, .painted = true}),
                               single, BoundsOf(model_.job, layout)),
