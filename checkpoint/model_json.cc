@@ -20,7 +20,8 @@ constexpr char kArchitecture[] = "family";
 
 // The members of ModelShape beside its architecture, but for those of models that nobody trains.
 using Field = std::variant<int64_t ModelShape::*, double ModelShape::*, bool ModelShape::*,
-                           double RopeScaling::*, int64_t RopeScaling::*>;
+                           double RopeScaling::*, int64_t RopeScaling::*, bool RopeScaling::*,
+                           RopeKind RopeScaling::*>;
 
 struct Member {
   const char* key;
@@ -49,6 +50,13 @@ constexpr Member kMembers[] = {
     {"rope_low_freq_factor", &RopeScaling::low_freq_factor},
     {"rope_high_freq_factor", &RopeScaling::high_freq_factor},
     {"rope_original_max_positions", &RopeScaling::original_max_positions},
+    {"rope_type", &RopeScaling::kind, true},
+    {"rope_beta_fast", &RopeScaling::beta_fast, true},
+    {"rope_beta_slow", &RopeScaling::beta_slow, true},
+    {"rope_truncates", &RopeScaling::truncates, true},
+    {"rope_attention_factor", &RopeScaling::attention_factor, true},
+    {"rope_mscale", &RopeScaling::mscale, true},
+    {"rope_mscale_all_dim", &RopeScaling::mscale_all_dim, true},
     {"qk_norms", &ModelShape::qk_norms, true},
     {"layer_norms", &ModelShape::layer_norms, true},
     {"plain_ffn", &ModelShape::plain_ffn, true},
@@ -69,6 +77,8 @@ auto Visited(Model& model, const Field& field, const Visit& visit) {
     auto operator()(bool ModelShape::*of) const { return visit(model.*of); }
     auto operator()(double RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
     auto operator()(int64_t RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
+    auto operator()(bool RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
+    auto operator()(RopeKind RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
   };
   return std::visit(Each{model, visit}, field);
 }
@@ -81,6 +91,9 @@ std::string TextOf(double value) {
 }
 std::string TextOf(bool value) {
   return value ? "true" : "false";
+}
+std::string TextOf(RopeKind value) {
+  return absl::StrCat("\"", WordOf(value), "\"");
 }
 
 absl::Status Wrong(absl::string_view found, absl::string_view expected) {
@@ -105,6 +118,15 @@ absl::Status ReadValue(const Json& found, const char* key, double& value) {
 absl::Status ReadValue(const Json& found, const char* key, bool& value) {
   if (!found.is_boolean()) return Wrong(absl::StrCat("no flag at '", key, "'"), "true or false");
   value = found.get<bool>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadValue(const Json& found, const char* key, RopeKind& value) {
+  const auto parsed = ParseWord<RopeKind>(found.is_string() ? found.get<std::string>() : "", key);
+  if (!parsed.ok()) {
+    return Wrong(absl::StrCat("no kind at '", key, "'"), Alternatives(WordsOf(RopeKind())));
+  }
+  value = *parsed;
   return absl::OkStatus();
 }
 

@@ -4,10 +4,12 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "plan/keys/rope_keys.h"
 
 namespace weft {
 namespace {
@@ -52,6 +54,7 @@ constexpr absl::string_view kOffIfFalse =
     "layer_types quantization_config pruned_heads per_layer_config n_shared_experts n_group "
     "topk_group is_encoder_decoder";
 
+constexpr absl::string_view kOriginalPositions = "original_max_position_embeddings";
 constexpr absl::string_view kRopeMaps[] = {"rope_scaling", "rope_parameters"};
 
 bool HasWord(absl::string_view words, absl::string_view word) {
@@ -132,7 +135,7 @@ class Reading {
     }
     if (HasWord(kOfNoConsequence, name)) return;
     if (name == "layer_types") return TakeLayerTypes(node);
-    if (name == "original_max_position_embeddings") return;  // TakeRope does
+    if (name == kOriginalPositions) return;  // TakeRope does
     const bool is_read = name == "model_type" || HasWord(type_.reads, name);
     if (!is_read && !has_code_) return NotePassedOver(node, name);
     // From which block on there is a window: another than none is refused by its switch.
@@ -230,53 +233,69 @@ class Reading {
 
   // The scaling that a map says, in the keys of its kind alone; null: none.
   Value ReadRopeMap(absl::string_view name, const Value& map) {
-    constexpr absl::string_view kLlama3 =
-        "factor low_freq_factor high_freq_factor original_max_position_embeddings";
     const Value* type = map.Find("rope_type");
     if (type == nullptr) type = map.Find("type");
     const std::string kind = type == nullptr || type->is_null() ? "default" : type->scalar;
     const std::optional<double> factor = NumberIn(map.Find("factor"));
     const bool by_layer = std::any_of(map.entries.begin(), map.entries.end(),
                                       [](const ValueEntry& entry) { return entry.node.is_map(); });
-    const bool is_none = kind == "default" || (kind == "linear" && factor.value_or(1) == 1);
-    if (by_layer || (!is_none && kind != "llama3")) {
+    // Dynamic positions change nothing up to max_position_embeddings, which no sequence exceeds.
+    const bool is_none =
+        kind == "default" || kind == "dynamic" || (kind == "linear" && factor.value_or(1) == 1);
+    const absl::StatusOr<RopeKind> read_as = ParseWord<RopeKind>(kind, "a rope_type");
+    if (by_layer || (!is_none && !read_as.ok())) {
       Refuse(map, name,
              absl::StrCat(by_layer ? "a map by kind of block" : kind,
-                          " is not supported yet; use null or a map with rope_type llama3"));
+                          " is not supported yet; use null or a map with rope_type ",
+                          Alternatives(WordsOf(RopeKind()))));
       return {};
     }
+    const absl::string_view keys = is_none ? "" : RopeKeysOf(*read_as);
     if (const Value* const part = map.Find("partial_rotary_factor")) {
       TakeChanging({"partial_rotary_factor", "rotary positions of a part of each head"}, *part);
     }
     Value read = Value::Map(map.place);
-    if (!is_none) read.entries.push_back({"rope_type", Value::Scalar("llama3", map.place)});
+    if (!is_none) read.entries.push_back({"rope_type", Value::Scalar(kind, map.place)});
     for (const auto& [key, node] : map.entries) {
       const bool is_named = key == "rope_type" || key == "type" || key == "rope_theta" ||
                             key == "partial_rotary_factor" || (is_none && key == "factor");
-      if (is_named) continue;
-      if (!is_none && HasWord(kLlama3, key)) {
+      if (is_named || node.is_null()) continue;
+      if (HasWord(keys, key)) {
         read.entries.push_back({key, node});
       } else {
         NotePassedOver(node, absl::StrCat(name, ".", key));
       }
     }
     if (is_none) return {};
-    AddOriginalPositions(&read);
+    if (HasWord(keys, kOriginalPositions)) AddOriginalPositions(*read_as, name, &read);
     std::sort(read.entries.begin(), read.entries.end(),
               [](const ValueEntry& a, const ValueEntry& b) { return a.name < b.name; });
     return read;
   }
 
-  // A file may say beside the map how many positions there were; else they are today's.
-  void AddOriginalPositions(Value* scaling) {
-    constexpr absl::string_view kKey = "original_max_position_embeddings";
-    const Value* const beside = SaidOrNull(kKey);
-    const Value* const inside = scaling->Find(kKey);
-    if (beside != nullptr) TheOne(kKey, inside, beside);
-    if (inside != nullptr) return;
-    const Value* const stated =
-        beside != nullptr ? beside : config_.Find("max_position_embeddings");
-    if (stated != nullptr) scaling->entries.push_back({std::string(kKey), *stated});
+  // A file may say beside the map how many positions there were. Else Llama 3.1's are today's; by
+  // yarn's rule today's would be stretched once more.
+  void AddOriginalPositions(RopeKind kind, absl::string_view map, Value* scaling) {
+    const Value* const beside = SaidOrNull(kOriginalPositions);
+    const Value* const inside = scaling->Find(kOriginalPositions);
+    if (beside != nullptr) TheOne(kOriginalPositions, inside, beside);
+    const Value* const today = config_.Find("max_position_embeddings");
+    const Value* const original = inside != nullptr ? inside : beside;
+    if (kind == RopeKind::kYarn && original == nullptr) {
+      return Refuse(*scaling, map,
+                    absl::StrCat("does not say ", kOriginalPositions,
+                                 ", by which yarn tells slow turns from fast ones; add it"));
+    }
+    const Value* const stated = original != nullptr ? original : today;
+    if (inside == nullptr && stated != nullptr) {
+      scaling->entries.push_back({std::string(kOriginalPositions), *stated});
+    }
+    // How far it is stretched, where the map leaves that out.
+    const std::optional<double> longest = NumberIn(today), first = NumberIn(original);
+    if (kind == RopeKind::kYarn && scaling->Find("factor") == nullptr && longest && first &&
+        *first > 0) {
+      scaling->entries.push_back({"factor", Value::Number(*longest / *first)});
+    }
   }
 
   const Value& config_;

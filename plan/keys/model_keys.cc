@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "plan/keys/config_json.h"
 #include "plan/keys/key_field.h"
+#include "plan/keys/rope_keys.h"
 #include "plan/keys/value_reader.h"
 #include "plan/spec/nearest.h"
 
@@ -277,11 +278,7 @@ void CheckAttentionWindow(const Value& model, const ModelUse& use, Issues* issue
   }
 }
 
-// Keys of rope_scaling beside the numbers of its kind.
-constexpr absl::string_view kRopeKinds = "rope_type type";
-constexpr absl::string_view kLlama3Rope =
-    "factor low_freq_factor high_freq_factor original_max_position_embeddings";
-
+// Reads the map in the keys of its kind (RopeKeysOf).
 void ReadRopeScaling(const Value& model_tree, const ModelType& model_type, Issues* issues,
                      ModelShape* model) {
   const Value* tree = model_tree.Find("rope_scaling");
@@ -290,26 +287,33 @@ void ReadRopeScaling(const Value& model_tree, const ModelType& model_type, Issue
   constexpr absl::string_view kKey = "model.rope_scaling";
   const Value* type = tree->Find("rope_type");
   if (type == nullptr) type = tree->Find("type");
-  const bool scales = type != nullptr && type->scalar == "llama3";
-  if (!scales && (type == nullptr || type->scalar != "default")) {
+  const std::string name = type == nullptr ? "" : type->scalar;
+  const absl::StatusOr<RopeKind> kind = ParseWord<RopeKind>(name, "a rope_type");
+  if (!kind.ok() && name != "default") {
     issues->Add(tree->place, kKey,
-                absl::StrCat(type == nullptr ? tree->Found() : type->scalar,
-                             " is not supported yet; use null or a map with rope_type llama3"));
+                absl::StrCat(type == nullptr ? tree->Found() : name,
+                             " is not supported yet; use null or a map with rope_type ",
+                             Alternatives(WordsOf(RopeKind()))));
     return;
   }
-  for (const auto& [name, node] : tree->entries) {
-    if (Lists(kRopeKinds, name) || (scales && Lists(kLlama3Rope, name))) continue;
-    issues->Add(node.place, absl::StrCat(kKey, ".", name),
-                absl::StrCat("unknown key of rope_type ", type->scalar,
-                             scales ? absl::StrCat("; known are ", kLlama3Rope)
-                                    : std::string("; it takes none")));
+  const absl::string_view keys = kind.ok() ? RopeKeysOf(*kind) : "";
+  for (const auto& [key, node] : tree->entries) {
+    if (key == "rope_type" || key == "type" || Lists(keys, key)) continue;
+    issues->Add(node.place, absl::StrCat(kKey, ".", key),
+                absl::StrCat("unknown key of rope_type ", name,
+                             keys.empty() ? std::string("; it takes none")
+                                          : absl::StrCat("; known are ", keys)));
   }
-  if (!scales) return;
+  if (!kind.ok()) return;
+  if (tree->Find("factor") == nullptr) {
+    issues->Add(tree->place, absl::StrCat(kKey, ".factor"),
+                absl::StrCat("missing; rope_type ", name, " needs it"));
+  }
+  model->rope_scaling.kind = *kind;
   const ValueReader values(*tree, kKey, issues);
-  values.Read("factor", &model->rope_scaling.factor);
-  values.Read("low_freq_factor", &model->rope_scaling.low_freq_factor);
-  values.Read("high_freq_factor", &model->rope_scaling.high_freq_factor);
-  values.Read("original_max_position_embeddings", &model->rope_scaling.original_max_positions);
+  for (const RopeField& row : RopeFields()) {
+    if (Lists(keys, row.key)) ReadKey(values, row.key, row.field(model->rope_scaling), nullptr);
+  }
 }
 
 // transformers 5 writes rope_theta and rope_scaling as one map, rope_parameters: as two again.
@@ -471,12 +475,15 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
 Value RopeScalingValue(const RopeScaling& scaling) {
   if (scaling.factor == 1) return {};
   Value map = Value::Map();
-  map.entries = {
-      {"rope_type", Value::Scalar("llama3")},
-      {"factor", Value::Number(scaling.factor)},
-      {"low_freq_factor", Value::Number(scaling.low_freq_factor)},
-      {"high_freq_factor", Value::Number(scaling.high_freq_factor)},
-      {"original_max_position_embeddings", Value::Whole(scaling.original_max_positions)}};
+  map.entries = {{"rope_type", Value::Scalar(WordOf(scaling.kind))}};
+  RopeScaling copy = scaling;
+  RopeScaling plain;
+  for (const RopeField& row : RopeFields()) {
+    if (!Lists(RopeKeysOf(scaling.kind), row.key)) continue;
+    const Value value = PrintField(row.field(copy));
+    const bool is_said = !row.is_optional || value.scalar != PrintField(row.field(plain)).scalar;
+    if (is_said) map.entries.push_back({std::string(row.key), value});
+  }
   return map;
 }
 

@@ -56,8 +56,22 @@ void CheckRopeScaling(const RopeScaling& scaling, std::vector<SpecIssue>& issues
     issues.push_back({"model.rope_scaling.factor",
                       absl::StrCat(scaling.factor, " is less than 1; use 1 or more, e.g. 8")});
   }
-  if (!std::isfinite(scaling.high_freq_factor) || scaling.low_freq_factor <= 0 ||
-      !(scaling.low_freq_factor < scaling.high_freq_factor)) {
+  const auto wrong = [&](absl::string_view key, double value, absl::string_view cure) {
+    issues.push_back({absl::StrCat("model.rope_scaling.", key),
+                      absl::StrCat(value, " is out of range; use ", cure)});
+  };
+  if (scaling.kind == RopeKind::kLinear) return;
+  if (scaling.kind == RopeKind::kYarn) {
+    if (!(scaling.beta_slow > 0) || !(scaling.beta_slow < scaling.beta_fast) ||
+        !std::isfinite(scaling.beta_fast)) {
+      wrong("beta_fast", scaling.beta_fast,
+            "more than beta_slow, and both positive, e.g. 32 and 1");
+    }
+    if (!(scaling.attention_factor >= 0) || !std::isfinite(scaling.attention_factor)) {
+      wrong("attention_factor", scaling.attention_factor, "a positive number, or leave it out");
+    }
+  } else if (!std::isfinite(scaling.high_freq_factor) || scaling.low_freq_factor <= 0 ||
+             !(scaling.low_freq_factor < scaling.high_freq_factor)) {
     issues.push_back(
         {"model.rope_scaling.low_freq_factor",
          absl::StrCat(scaling.low_freq_factor, " with high_freq_factor ", scaling.high_freq_factor,
@@ -279,6 +293,11 @@ Words WordsOf(Architecture) {
   static constexpr absl::string_view kWords[] = {
       "gpt2",  "llama",     "mistral",     "mixtral",     "qwen2",
       "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "nemotron"};
+  return kWords;
+}
+
+Words WordsOf(RopeKind) {
+  static constexpr absl::string_view kWords[] = {"llama3", "linear", "yarn"};
   return kWords;
 }
 

@@ -35,14 +35,26 @@ enum class Activation {
   kSquaredRelu,  // max(x, 0)^2
 };
 
-// RopeScaling stretches rotary positions beyond the sequence length of pre-training, as Llama 3.1
-// does ("rope_type": "llama3"): slow turns are slowed down by `factor`, fast ones are kept,
-// those between are blended. worker/model/rotary.h has the formula.
+// How rotary positions are stretched beyond the sequence length of pre-training. Slow turns are
+// slowed down by a factor, fast ones are kept, those between are blended; by kLinear all are slowed
+// down. worker/model/rotary.h has the formulas.
+enum class RopeKind { kLlama3, kLinear, kYarn };
+Words WordsOf(RopeKind);  // as Hugging Face's rope_type
+
 struct RopeScaling {
-  double factor = 1;  // 1: none, whatever the others say
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  int64_t original_max_positions = 8192;
+  double factor = 1;                      // 1: none, whatever the others say
+  double low_freq_factor = 1;             // kLlama3's
+  double high_freq_factor = 4;            // kLlama3's
+  int64_t original_max_positions = 8192;  // not kLinear's
+  RopeKind kind = RopeKind::kLlama3;
+  // The rest is kYarn's (Peng et al., arXiv:2309.00071): from where to where turns are blended, by
+  // turns within the original positions, at whole pairs if `truncates`.
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncates = true;
+  // Queries and keys are multiplied by this; 0: by what follows from the factor and mscale.
+  double attention_factor = 0;
+  double mscale = 0, mscale_all_dim = 0;  // DeepSeek's; 0: not there
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 

@@ -30,8 +30,20 @@ ModelShape AnyModel() {
 }
 
 // Members that older files lack.
-const char* const kNewer[] = {"qk_norms", "layer_norms",       "plain_ffn",           "bare_output",
-                              "ffn_bias", "learned_positions", "scaled_residual_init"};
+const char* const kNewer[] = {"rope_type",
+                              "rope_beta_fast",
+                              "rope_beta_slow",
+                              "rope_truncates",
+                              "rope_attention_factor",
+                              "rope_mscale",
+                              "rope_mscale_all_dim",
+                              "qk_norms",
+                              "layer_norms",
+                              "plain_ffn",
+                              "bare_output",
+                              "ffn_bias",
+                              "learned_positions",
+                              "scaled_residual_init"};
 
 TEST(ModelJson, ReadsBackAsItWas) {
   const auto read = ParseModelJson(ModelJson(AnyModel()));

@@ -66,9 +66,9 @@ JobSpec EnglishJob();
 // The same with a Llama: 4 heads of 24 that share 2 kv heads, positions stretched within the
 // sequence, biases in attention, a head of its own.
 JobSpec EnglishLlamaJob();
-// The same with RMSNorm over each head's query and key and without biases; without the bias behind
-// attention alone.
+// The same with RMSNorm over each head's query and key and without biases.
 JobSpec EnglishQwen3Job();
+// The same without the bias behind attention, and with positions that yarn stretches.
 JobSpec EnglishQwen2Job();
 
 JobSpec In(Precision precision, JobSpec job);

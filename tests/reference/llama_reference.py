@@ -87,11 +87,31 @@ class Tape:
         return (g - normal * (g * normal).mean(axis=-1, keepdims=True)) / root
 
 
+def yarn(frequencies, E, theta, scaling):
+    """Peng et al., arXiv:2309.00071, 3.2 and 3.4: pairs between those that turn beta_fast and beta_slow
+    times within the original positions are blended; all are longer by the attention factor."""
+    def pair(turns_within):
+        length = scaling["original_max_position_embeddings"] / turns_within
+        return E * math.log(length / (2 * math.pi)) / (2 * math.log(theta))
+
+    low = max(math.floor(pair(scaling["beta_fast"])), 0)
+    high = min(math.ceil(pair(scaling["beta_slow"])), E - 1)
+    slow = np.clip((np.arange(E // 2) - low) / (high - low or 0.001), 0, 1)
+    longer = 0.1 * math.log(scaling["factor"]) + 1
+    return longer, frequencies * (1 - slow) + frequencies / scaling["factor"] * slow
+
+
 def turns(job, T):
-    """exp(i angle) of each position and pair [T, E/2]."""
+    """exp(i angle) of each position and pair [T, E/2], as long as what it turns grows by."""
     E, scaling = job["head_dim"], job["rope_scaling"]
     frequencies = job["rope_theta"] ** (-np.arange(0, E, 2) / E)
-    if scaling["factor"] != 1:
+    kind = scaling.get("rope_type", "llama3")
+    longer = 1
+    if scaling["factor"] != 1 and kind == "yarn":
+        longer, frequencies = yarn(frequencies, E, job["rope_theta"], scaling)
+    elif scaling["factor"] != 1 and kind == "linear":
+        frequencies = frequencies / scaling["factor"]
+    elif scaling["factor"] != 1:
         wavelengths = 2 * math.pi / frequencies
         low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
         original = scaling["original_max_position_embeddings"]
@@ -100,7 +120,7 @@ def turns(job, T):
         frequencies = np.where(wavelengths < original / high, frequencies,
                                np.where(wavelengths > original / low, slow,
                                         (1 - smooth) * slow + smooth * frequencies))
-    return np.exp(1j * np.outer(np.arange(T), frequencies))
+    return longer * np.exp(1j * np.outer(np.arange(T), frequencies))
 
 
 def turn(x, by):                                                         # [B,H,T,E], [T,E/2]
@@ -209,7 +229,9 @@ def check():
                 for change in ({}, {"num_kv_heads": 1, "rope_scaling": stretched},
                                {"tied_embeddings": True, "attention_bias": False,
                                 "output_bias": False}, {"output_bias": False},
-                               {"qk_norms": True}))
+                               {"qk_norms": True, "rope_scaling": {
+                                   **stretched, "rope_type": "yarn", "beta_fast": 2,
+                                   "beta_slow": 0.25}}))
     print(f"worst difference {worst:.2e} of the largest gradient")
     return 0 if worst < 1e-8 else 1
 

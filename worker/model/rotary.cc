@@ -1,5 +1,6 @@
 #include "worker/model/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numbers>
@@ -7,8 +8,7 @@
 namespace weft {
 namespace {
 
-double Stretched(double frequency, const RopeScaling& scaling) {
-  if (scaling.factor == 1) return frequency;
+double OfLlama3(double frequency, const RopeScaling& scaling) {
   const double turns_within_original =
       static_cast<double>(scaling.original_max_positions) * frequency / (2 * std::numbers::pi);
   if (turns_within_original > scaling.high_freq_factor) return frequency;
@@ -18,25 +18,79 @@ double Stretched(double frequency, const RopeScaling& scaling) {
   return (1 - share) * frequency / scaling.factor + share * frequency;
 }
 
+// The pair, of `dims` / 2, that turns so often within the original positions.
+double YarnPair(double turns, double theta, double dims, const RopeScaling& scaling) {
+  const auto positions = static_cast<double>(scaling.original_max_positions);
+  return dims * std::log(positions / (2 * std::numbers::pi * turns)) / (2 * std::log(theta));
+}
+
+// How far pair `i` is slowed down: 0 not at all, 1 by the whole factor.
+double YarnShare(int64_t i, const ModelShape& model) {
+  const RopeScaling& scaling = model.rope_scaling;
+  const auto dims = static_cast<double>(model.head_dim);
+  double first = YarnPair(scaling.beta_fast, model.rope_theta, dims, scaling);
+  double last = YarnPair(scaling.beta_slow, model.rope_theta, dims, scaling);
+  if (scaling.truncates) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, dims - 1);
+  if (first == last) last += 0.001;
+  return std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
+}
+
+double Stretched(int64_t i, double frequency, const ModelShape& model) {
+  const RopeScaling& scaling = model.rope_scaling;
+  if (scaling.factor == 1) return frequency;
+  switch (scaling.kind) {
+    case RopeKind::kLlama3:
+      return OfLlama3(frequency, scaling);
+    case RopeKind::kLinear:
+      return frequency / scaling.factor;
+    case RopeKind::kYarn:
+      break;
+  }
+  const double share = YarnShare(i, model);
+  return frequency * (1 - share) + frequency / scaling.factor * share;
+}
+
 }  // namespace
 
 std::vector<double> RotaryFrequencies(const ModelShape& model) {
   std::vector<double> frequencies;
   for (int64_t i = 0; i < model.head_dim / 2; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(model.head_dim);
-    frequencies.push_back(Stretched(std::pow(model.rope_theta, exponent), model.rope_scaling));
+    frequencies.push_back(Stretched(i, std::pow(model.rope_theta, exponent), model));
   }
   return frequencies;
 }
 
+double RotaryScale(const RopeScaling& scaling) {
+  if (scaling.kind != RopeKind::kYarn || scaling.factor == 1) return 1;
+  if (scaling.attention_factor > 0) return scaling.attention_factor;
+  const auto grown = [&](double mscale) {
+    return scaling.factor <= 1 ? 1 : 0.1 * mscale * std::log(scaling.factor) + 1;
+  };
+  if (scaling.mscale != 0 && scaling.mscale_all_dim != 0) {
+    return grown(scaling.mscale) / grown(scaling.mscale_all_dim);
+  }
+  return grown(1);
+}
+
 std::vector<float> RotaryTable(const ModelShape& model, absl::Span<const int64_t> positions) {
   const std::vector<double> frequencies = RotaryFrequencies(model);
+  const double scale = RotaryScale(model.rope_scaling);
   std::vector<float> table;
   table.reserve(positions.size() * static_cast<size_t>(model.head_dim));
   for (const int64_t t : positions) {
     const auto position = static_cast<double>(t);
-    for (const double f : frequencies) table.push_back(static_cast<float>(std::cos(position * f)));
-    for (const double f : frequencies) table.push_back(static_cast<float>(std::sin(position * f)));
+    for (const double f : frequencies) {
+      table.push_back(static_cast<float>(scale * std::cos(position * f)));
+    }
+    for (const double f : frequencies) {
+      table.push_back(static_cast<float>(scale * std::sin(position * f)));
+    }
   }
   return table;
 }

@@ -252,9 +252,9 @@ TEST_F(JobYaml, ReadsALlama) {
   EXPECT_EQ(file->job.model.num_kv_heads, 2);
   EXPECT_EQ(file->job.model.head_dim, 8);
   EXPECT_FALSE(file->job.model.tied_embeddings);
-  EXPECT_EQ(Error(model + rest, {"model.rope_scaling={type: linear}", "model.resid_pdrop=0"}),
-            "--set model.rope_scaling={type: linear}: model.rope_scaling: linear is not supported "
-            "yet; use null or a map with rope_type llama3\n"
+  EXPECT_EQ(Error(model + rest, {"model.rope_scaling={type: longrope}", "model.resid_pdrop=0"}),
+            "--set model.rope_scaling={type: longrope}: model.rope_scaling: longrope is not "
+            "supported yet; use null or a map with rope_type llama3, linear or yarn\n"
             "--set model.resid_pdrop=0: model.resid_pdrop: unknown key of a llama model; the "
             "nearest are head_dim, rms_norm_eps, rope_theta; weft keys --schema and "
             "docs/job_yaml.md have all");
@@ -338,8 +338,21 @@ TEST_F(JobYaml, ReadsRopeParameters) {
   ASSERT_TRUE(stretched.ok()) << stretched.status();
   EXPECT_EQ(stretched->job.model.rope_theta, 20000);
   EXPECT_EQ(stretched->job.model.rope_scaling, (RopeScaling{8, 2, 5, 32}));
+  const auto yarn = Read(
+      text("{rope_type: yarn, factor: 4, original_max_position_embeddings: 16, beta_fast: 24}"));
+  ASSERT_TRUE(yarn.ok()) << yarn.status();
+  EXPECT_EQ(
+      yarn->job.model.rope_scaling,
+      (RopeScaling{
+          .factor = 4, .original_max_positions = 16, .kind = RopeKind::kYarn, .beta_fast = 24}));
   EXPECT_THAT(Error(text("{rope_theta: 1.0e4, rope_type: yarn}")),
-              HasSubstr("model.rope_scaling: yarn is not supported yet"));
+              HasSubstr("model.rope_scaling.factor: missing; rope_type yarn needs it"));
+  EXPECT_THAT(
+      Error(text("{rope_type: yarn, factor: 4, beta_fast: 1, beta_slow: 2}")),
+      HasSubstr("model.rope_scaling.beta_fast: 1 is out of range; use more than beta_slow"));
+  EXPECT_THAT(Error(text("{rope_type: linear, factor: 4, beta_fast: 1}")),
+              HasSubstr("model.rope_scaling.beta_fast: unknown key of rope_type linear; known are "
+                        "factor"));
   EXPECT_THAT(Error(text("{rope_theta: 1.0e4, rope_type: default, factor: 4}")),
               HasSubstr("model.rope_scaling.factor: unknown key of rope_type default; it takes "
                         "none"));

@@ -180,8 +180,10 @@ TEST_F(OthersConfigs, AreTakenWithOneThingInTwoSpellings) {
 
 TEST_F(OthersConfigs, AreRefusedByTheKeyThatWouldMakeAnotherModel) {
   const std::pair<Json, const char*> cases[] = {
+      {{{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}}},
+       "model.rope_scaling: longrope is not supported yet"},
       {{{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}},
-       "model.rope_scaling: yarn is not supported yet"},
+       "model.rope_scaling: does not say original_max_position_embeddings"},
       {{{"partial_rotary_factor", 0.5}},
        "model.partial_rotary_factor: found 0.5, which means rotary"},
       {{{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}},
