@@ -57,7 +57,7 @@ constexpr JobKey kJobKeys[] = {
     {"tokenizer.path", kNotBuilt, nullptr, "a tokenizer for texts", "", kAny,
      "hf_assets_path tokenizer_name_or_path vocab_file tokenizer_name"},
     {"data.train", kSource, WEFT_FIELD(data.train),
-     "list of `{path: file or glob}`; sampled in proportion to size", "required", kAny,
+     "a file, a glob, or a list of them; sampled in proportion to size", "required", kAny,
      "data_stages train_data_paths data-path"},
     {"data.valid", kSource, WEFT_FIELD(data.valid), "held-out files, as data.train lists its own",
      "-"},

@@ -439,6 +439,9 @@ struct Former {
     return {Kind::kList, false, {}, Kind::kText, "all-linear"};
   }
   FieldForm operator()(const std::map<std::string, std::string>*) const { return {Kind::kMap}; }
+  FieldForm operator()(const std::vector<DataSource>*) const {
+    return {.kind = Kind::kList, .items = Kind::kMap, .may_be_text = true};
+  }
   template <typename T>
   FieldForm operator()(const std::vector<T>*) const {
     return {Kind::kList, false, {}, Kind::kMap};

@@ -79,6 +79,7 @@ struct FieldForm {
   std::optional<Kind> items = {};     // of kList
   absl::string_view other_word = "";  // a word in the place of a list
   absl::string_view pattern = "";     // a regular expression of texts in the place of a number
+  bool may_be_text = false;           // a text stands for an item, and for a list of one
 };
 FieldForm FormOf(const KeyField& field);
 
