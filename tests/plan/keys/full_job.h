@@ -25,6 +25,7 @@ inline Cluster FullCluster() {
   cluster.cores_per_node = 16;
   cluster.nics_per_node = 4;
   cluster.host_memory_bytes = 2000;
+  cluster.host_library_bytes = 300;
   cluster.device = device;
   cluster.intra_node = {1e-6, 2e10, true};
   cluster.inter_node = {3e-6, 4e9, true};
