@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "process/clock.h"
 
 namespace weft {
 namespace {
@@ -152,9 +153,7 @@ std::string HostName() {
 }
 
 std::string MachineId(const std::string& host) {
-  std::ifstream stream("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(stream, boot);
+  const std::string boot = BootId();
   std::error_code error;
   const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
   return absl::StrCat(boot, " ", processes.string(), " ", host);
