@@ -237,6 +237,10 @@ TEST_F(JobYaml, ReadsTheModelFromAConfigJson) {
   EXPECT_EQ(Error(text),
             "config.json: model.path: line 2, byte 36: not JSON: found \" \"n_layer\": }\"; "
             "expected a config.json");
+  // It is JSON, but none that is read: nothing is said of keys that were not.
+  folder_.Write("config.json",
+                "{\"model_type\": \"gpt2\", \"" + std::string(100000, 'k') + "\": 1}");
+  EXPECT_EQ(Error(text), "config.json:1: model.path: not valid YAML: end of map flow not found");
 }
 
 TEST_F(JobYaml, ReadsALlama) {
