@@ -348,6 +348,8 @@ constexpr JobKey kJobKeys[] = {
      "labels that nodes have to have"},
     {"cluster.jobset", kExecution, WEFT_FIELD(scheduler.pods.jobset),
      "pods come as a JobSet in place of a Job"},
+    {"cluster.pod", kExecution, WEFT_FIELD(scheduler.pods.pod),
+     "more of Kubernetes' fields, as they are, e.g. {imagePullSecrets: [{name: lab}]}"},
     {"cluster.env", kExecution, WEFT_FIELD(env), "added to each worker's environment"},
     {"deterministic", kExecution, WEFT_FIELD(deterministic),
      "GPUs: the same job on such devices gives the same bits, restarts included", "", kAny,

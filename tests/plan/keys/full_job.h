@@ -58,6 +58,20 @@ inline LayoutSpec FullLayoutSpec() {
           .recompute_per_stage = {Recompute::kNone, Recompute::kSelective}};
 }
 
+// {tolerations: [{key: gpu}], fsGroup: 1000, hostNetwork: true, version: "1", affinity: null}
+inline PassedOn FullPod() {
+  using Kind = PassedOn::Kind;
+  const PassedOn key = {Kind::kMap, "", {"key"}, {{Kind::kText, "gpu", {}, {}}}};
+  return {Kind::kMap,
+          "",
+          {"tolerations", "fsGroup", "hostNetwork", "version", "affinity"},
+          {{Kind::kList, "", {}, {key}},
+           {Kind::kWord, "1000", {}, {}},
+           {Kind::kWord, "true", {}, {}},
+           {Kind::kText, "1", {}, {}},
+           {}}};
+}
+
 inline SchedulerSpec FullScheduler() {
   return {Scheduler::kSlurm,
           "gpu",
@@ -81,7 +95,8 @@ inline SchedulerSpec FullScheduler() {
            "amd.com/gpu",
            {{"rdma/ib", "1"}},
            {{"pool", "batch"}},
-           true}};
+           true,
+           FullPod()}};
 }
 
 inline DataSpec FullData() {
