@@ -2,26 +2,24 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/offered_slots.h"
+#include "plan/errors.h"
 #include "plan/search/describe.h"
+#include "plan/search/host_share.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // The free memory differs from one moment to the next: a plan is not made anew for less than these.
-constexpr int64_t kSlotGrain = int64_t{16} << 20;
+constexpr int64_t kGpuGrain = int64_t{16} << 20;
 constexpr int64_t kHostGrain = int64_t{256} << 20;
 
 bool IsOnGpus(const JobSpec& spec) {
   return spec.cluster.device.backend == BackendKind::kCuda;
-}
-
-// The system and other processes need some of what is free just now.
-int64_t LessTheSystems(int64_t free_bytes) {
-  return free_bytes - free_bytes / 16;
 }
 
 // Down to a whole number of grains.
@@ -74,12 +72,12 @@ std::string SlotNote(const ClusterShape& shape, const Job& job) {
 
 int64_t SlotBytes(const OfferedHost& host, int ranks, const JobSpec& spec) {
   const int64_t said = spec.cluster.device.memory_bytes;
-  const bool on_gpus = IsOnGpus(spec);
-  const int64_t offered = on_gpus ? host.gpu_free_bytes : LessTheSystems(host.free_bytes) / ranks;
-  if (offered <= 0 || offered >= said || (on_gpus && HasMemoryOfProfile(offered, said))) {
-    return said;
+  if (!IsOnGpus(spec)) {
+    return host.free_bytes <= 0 ? said : HostShareBytes(spec.cluster, host.free_bytes, ranks);
   }
-  return Rounded(offered, kSlotGrain);
+  const int64_t offered = host.gpu_free_bytes;
+  if (offered <= 0 || offered >= said || HasMemoryOfProfile(offered, said)) return said;
+  return Rounded(offered, kGpuGrain);
 }
 
 MemoryRanking::MemoryRanking(const Job& job, const std::vector<std::string>& machines)
@@ -147,14 +145,7 @@ absl::StatusOr<JobSpec> SpecFor(const ClusterShape& shape, JobSpec spec) {
   spec.cluster.slots_per_node = shape.slots_per_node;
   if (shape.host_bytes > 0) spec.cluster.host_memory_bytes = shape.host_bytes;
   if (shape.slot_bytes == 0) return spec;
-  const int64_t libraries = spec.cluster.device.library_bytes;
-  if (shape.slot_bytes <= libraries) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the libraries of a rank alone take ", BytesText(libraries),
-                     " of it; end what else runs "
-                     "on the host, or name fewer slots (--hosts NAME:SLOTS)"));
-  }
-  spec.cluster.device.memory_bytes = shape.slot_bytes;
+  ASSIGN_OR_RETURN(spec.cluster, WithSlotBytes(std::move(spec.cluster), shape.slot_bytes));
   return spec;
 }
 

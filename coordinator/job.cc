@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "coordinator/host_memory.h"
 #include "coordinator/hosts.h"
 #include "coordinator/preflight.h"
@@ -16,6 +18,8 @@ namespace weft {
 namespace {
 
 constexpr size_t kKeptCheckpoints = 3;
+constexpr char kWaitingForHosts[] = "waiting for hosts: ";
+constexpr char kNoPlan[] = "there is no plan for ";
 
 // ---- small questions ----
 
@@ -115,10 +119,18 @@ bool Record(const PlanRefused& fact, Job& job) {
       job.generation.phase = GenerationPhase::kClosed;
       job.phase = Phase::kFailed;
     }
-    job.reason =
-        absl::StrCat(ends ? "" : "waiting for hosts: ", "there is no plan for ", shape.nodes,
-                     " of ", job.spec.cluster.nodes, SlotsNote(shape, job.spec),
-                     MemoryNote(shape, job), ": ", fact.message, small.empty() ? "" : "; ", small);
+    const absl::string_view waiting = ends ? "" : kWaitingForHosts;
+    // That a layout of fixed degrees needs more ranks is no news where memory leaves room for
+    // fewer.
+    const bool asks_for_more =
+        fact.code == absl::StatusCode::kInvalidArgument && absl::StrContains(job.reason, kNoPlan) &&
+        std::any_of(job.refused.begin(), job.refused.end(),
+                    [&](const ClusterShape& each) { return each.slots() > shape.slots(); });
+    job.reason = asks_for_more
+                     ? absl::StrCat(waiting, absl::StripPrefix(job.reason, kWaitingForHosts))
+                     : absl::StrCat(waiting, kNoPlan, shape.nodes, " of ", job.spec.cluster.nodes,
+                                    SlotsNote(shape, job.spec), MemoryNote(shape, job), ": ",
+                                    fact.message, small.empty() ? "" : "; ", small);
     if (!ends && !job.leaving.empty() && !LargestShape(job)) CloseForLackOfHosts(job);
     return true;
   }

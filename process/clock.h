@@ -4,6 +4,8 @@
 #include <time.h>
 
 #include <cstdint>
+#include <fstream>
+#include <string>
 
 namespace weft {
 
@@ -13,7 +15,16 @@ inline int64_t BootTimeMs() {
   return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
 }
 
-// The same in microseconds.
+// The kernel's name for its boot: CLOCK_BOOTTIME of one and of another have nothing in common.
+// Empty where it is not told.
+inline std::string BootId() {
+  std::ifstream stream("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(stream, boot);
+  return boot;
+}
+
+// The same as BootTimeMs in microseconds.
 inline int64_t BootTimeUs() {
   timespec now = {};
   clock_gettime(CLOCK_BOOTTIME, &now);

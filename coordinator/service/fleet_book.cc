@@ -165,6 +165,7 @@ absl::Status FleetBook::Take(const proto::FleetRecord& record) {
     agent_secret_ = record.started().agent_secret();
     tokens_after_ = record.started().tokens_after_allocation();
     absent_until_ms_ = record.started().absent_until_unix_ms();
+    absent_by_boot_ = record.started().absent_by_boot();
   }
   if (record.has_job_news()) {
     TakeNews(record.job_news(), record);
@@ -238,12 +239,19 @@ void FleetBook::TakeNews(const proto::FleetJobNews& news, const proto::FleetReco
   }
 }
 
+int64_t FleetBook::PromiseLeftMs(const std::string& boot, int64_t boot_ms, int64_t unix_ms) const {
+  if (absent_until_ms_ == 0) return 0;
+  const bool is_of_this_boot = !boot.empty() && absent_by_boot_.boot() == boot;
+  return is_of_this_boot ? absent_by_boot_.until_boot_ms() - boot_ms : absent_until_ms_ - unix_ms;
+}
+
 proto::FleetSnapshot FleetBook::Snapshot() const {
   proto::FleetSnapshot snapshot;
   snapshot.set_fleet_id(fleet_id_);
   snapshot.set_agent_secret(agent_secret_);
   snapshot.set_tokens_after_allocation(tokens_after_);
   snapshot.set_absent_until_unix_ms(absent_until_ms_);
+  if (absent_until_ms_ != 0) *snapshot.mutable_absent_by_boot() = absent_by_boot_;
   WriteParts(parts_, &snapshot);
   for (const auto& [unix_ms, id] : answered_) {
     proto::FleetSnapshot::KeptAnswer& kept = *snapshot.add_answers();
@@ -262,6 +270,7 @@ absl::Status FleetBook::Restore(const proto::FleetSnapshot& snapshot, int64_t re
   agent_secret_ = snapshot.agent_secret();
   tokens_after_ = snapshot.tokens_after_allocation();
   absent_until_ms_ = snapshot.absent_until_unix_ms();
+  absent_by_boot_ = snapshot.absent_by_boot();
   revision_ = revision;
   for (const proto::FleetSnapshot::KeptAnswer& each : snapshot.answers()) {
     Keep(each.answered(), each.unix_ms());

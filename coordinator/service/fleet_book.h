@@ -52,6 +52,12 @@ class FleetBook final {
   int64_t tokens_after() const { return tokens_after_; }
   // Unix time until which an earlier weftd has promised to place nothing elsewhere; 0: none has.
   int64_t absent_until_ms() const { return absent_until_ms_; }
+  // The same by the clock of leases.
+  const proto::AbsenceByBoot& absent_by_boot() const { return absent_by_boot_; }
+  // The rest of that promise is returned, in the boot of that name and at these times; 0 or less:
+  // nothing. The time of day, which may be set meanwhile, counts only where the host was booted
+  // since.
+  int64_t PromiseLeftMs(const std::string& boot, int64_t boot_ms, int64_t unix_ms) const;
 
   // Returns the answer that was kept for the id; null: none.
   const proto::Answered* FindAnswer(const std::string& request_id) const;
@@ -80,6 +86,7 @@ class FleetBook final {
   std::string agent_secret_;
   int64_t tokens_after_ = 0;
   int64_t absent_until_ms_ = 0;
+  proto::AbsenceByBoot absent_by_boot_;
   std::unordered_map<std::string, proto::Answered> answers_;  // by request id
   std::deque<std::pair<int64_t, std::string>> answered_;      // Unix time and id, oldest first
   std::deque<v1::Event> events_;

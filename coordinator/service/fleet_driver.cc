@@ -126,6 +126,7 @@ absl::Status FleetDriver::Open() {
     LogInfo(absl::StrCat("nothing of what runs is placed elsewhere for ",
                          (PromisedUntilMs() - Now()) / 1000, " s, as was promised"));
     record.mutable_started()->set_absent_until_unix_ms(book_.absent_until_ms());
+    *record.mutable_started()->mutable_absent_by_boot() = book_.absent_by_boot();
   }
   Happened(std::move(record));
   WriteRound();
@@ -150,7 +151,7 @@ proto::FleetRecord FleetDriver::StartedRecord() const {
 
 // The end of a promise that is open, by the clock of leases; 0: none is.
 int64_t FleetDriver::PromisedUntilMs() const {
-  const int64_t left_ms = book_.absent_until_ms() - options_.unix_ms();
+  const int64_t left_ms = book_.PromiseLeftMs(options_.boot, Now(), options_.unix_ms());
   return left_ms > 0 ? Now() + std::min(left_ms, kLongestAbsenceMs) : 0;
 }
 
@@ -160,6 +161,9 @@ std::vector<std::shared_ptr<Driver>> FleetDriver::WriteAbsence(int64_t absent_ms
   goes_away_ = true;
   proto::FleetRecord record = StartedRecord();
   record.mutable_started()->set_absent_until_unix_ms(options_.unix_ms() + absent_ms);
+  proto::AbsenceByBoot& by_boot = *record.mutable_started()->mutable_absent_by_boot();
+  by_boot.set_until_boot_ms(Now() + absent_ms);
+  by_boot.set_boot(options_.boot);
   Happened(std::move(record));
   Settle();
   std::vector<std::shared_ptr<Driver>> drivers;

@@ -44,6 +44,7 @@ struct FleetDriverOptions {
   int64_t max_queued_bytes = int64_t{256} << 20;
   std::function<int64_t()> now_ms = BootTimeMs;
   std::function<int64_t()> unix_ms = UnixTimeMs;
+  std::string boot = BootId();  // of the clock of now_ms
   // The fleet's journal cannot be written any more: the process has to end. Called once.
   std::function<void(const absl::Status& why)> on_broken = {};
 };

@@ -39,6 +39,15 @@ bool IsFinal(const absl::Status& status) {
          absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
 }
 
+proto::Lease LeaseMessage(const HeldLease::ForRanks& told) {
+  proto::Lease lease;
+  lease.set_stop_at_boot_ms(told.stop_at_ms);
+  lease.set_heartbeat_ms(told.heartbeat_ms);
+  lease.set_replaces(told.replaces);
+  lease.set_is_absence(told.is_absence);
+  return lease;
+}
+
 }  // namespace
 
 class AgentLink::Impl {
@@ -252,12 +261,7 @@ class AgentLink::Impl {
 
   void TellRanks(const std::optional<HeldLease::ForRanks>& told) {
     changed_.notify_all();
-    if (!told) return;
-    proto::Lease lease;
-    lease.set_stop_at_boot_ms(told->stop_at_ms);
-    lease.set_heartbeat_ms(told->heartbeat_ms);
-    lease.set_replaces(told->replaces);
-    relay_->SetLease(lease);
+    if (told) relay_->SetLease(LeaseMessage(*told));
   }
 
   // Passes on what is not for the agent itself; false if it is.

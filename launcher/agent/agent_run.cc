@@ -56,6 +56,7 @@ constexpr int kSweepPatienceMs = 5000;
 constexpr int kKillEveryMs = 10;
 constexpr int kLeaseLookMs = 5;
 constexpr int kLookEveryMs = 1000;  // nothing waits for it
+constexpr int kLookAroundMs = 15000;
 constexpr int64_t kLastWordsMs = 500;
 
 class AgentShell {
@@ -82,6 +83,7 @@ class AgentShell {
   void TakeLifeline();
   void TakeLease();
   void LeaveIfDone();
+  void LookAround();
   // The ranks' share of the lease is over, and no other one has come.
   bool HaveRanksLostTheirLease() const { return BootTimeMs() >= link_->ranks_stop_ms(); }
   bool HasLease() const { return BootTimeMs() < link_->lease_end_ms(); }
@@ -123,6 +125,7 @@ class AgentShell {
   absl::StatusOr<LaunchShare> share_ = absl::UnknownError("no generation is held");  // of the same
   std::optional<RankGroup> group_;  // of the same, once it was started
   bool told_term_ = false;
+  int64_t look_around_ms_ = 0;
   absl::Status gone_;  // why it leaves where nobody has refused it
   std::optional<HostChecker> checker_;
   std::optional<RankWatch> watch_;  // of the generation that is held, once it was started
@@ -210,6 +213,7 @@ absl::Status AgentShell::Loop() {
     TakeLifeline();
     TakeOrders();
     TakeLease();
+    LookAround();
     if (watch_) watch_->Glance(BootTimeMs());
     Happened(TimePassed{BootTimeMs()});
     Act();
@@ -342,6 +346,17 @@ void AgentShell::LeaveIfDone() {
     LogInfo("leaving: it was asked to stop, and hears no coordinator");
     gone_ = absl::UnavailableError("it was asked to stop, and the coordinator is gone");
     Happened(LeaveAsked{});
+  }
+}
+
+void AgentShell::LookAround() {
+  const bool is_cut_off = agent_.phase == GroupPhase::kNone && !agent_.leaving && !HasLease();
+  const int64_t now_ms = BootTimeMs();
+  if (!is_cut_off || !options_.when_cut_off) {
+    look_around_ms_ = now_ms + kLookAroundMs;
+  } else if (now_ms >= look_around_ms_) {
+    options_.when_cut_off();
+    look_around_ms_ = BootTimeMs() + kLookAroundMs;
   }
 }
 

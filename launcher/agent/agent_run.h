@@ -2,6 +2,7 @@
 // many generations, and leaves nothing behind. A shell around host_agent.h: what happens becomes a
 // fact, what is due is done.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct AgentOptions {
   // The agent leaves, and ends what it started, when its standard input ends: whoever started it
   // holds the other end.
   bool leaves_with_stdin = false;
+  // Is called every now and then while nothing runs here and the lease is over. It may take
+  // seconds.
+  std::function<void()> when_cut_off;
 };
 
 // Runs until it is to leave. TERM and INT say that the host leaves, USR1 and USR2 ask the

@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/machine/leftovers.h"
@@ -45,6 +47,22 @@ bool AgentSeat::IsTaken(const std::string& run_id, const std::string& host) {
   const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   struct flock lock = WholeFile(F_WRLCK);
   return file.valid() && fcntl(file.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+// The seat's own removal is the one way that no other agent's files are in.
+bool AgentSeat::Clear(const std::string& run_id, const std::string& host) {
+  const auto is_there = [](const std::string& folder) { return access(folder.c_str(), F_OK) == 0; };
+  const auto any_is_there = [&] {
+    const std::vector<std::string> folders = TemporaryFolders(run_id, host);
+    return std::any_of(folders.begin(), folders.end(), is_there);
+  };
+  if (!any_is_there()) return true;
+  {
+    AgentSeat seat(run_id, host);
+    const absl::StatusOr<bool> taken = seat.TryTake();
+    if (!taken.ok() || !*taken) return false;
+  }
+  return !any_is_there();
 }
 
 // Whoever waits has the file open: what is under the lock goes first, then the file, by whose

@@ -23,6 +23,9 @@ class AgentSeat {
                                         int patience_ms);
   // Whether somebody sits there.
   static bool IsTaken(const std::string& run_id, const std::string& host);
+  // Removes what an agent that was killed has left there, where nobody is to come after it. Returns
+  // whether nothing is left: whoever sits there keeps what it has.
+  static bool Clear(const std::string& run_id, const std::string& host);
   AgentSeat(AgentSeat&& other) noexcept;
   AgentSeat& operator=(AgentSeat&&) = delete;
   ~AgentSeat();  // removes the run's temporary files of this host, the seat last

@@ -17,7 +17,7 @@ std::optional<HeldLease::ForRanks> HeldLease::Take(int64_t sent_ms, int64_t leas
   end_ms_ = has_promise_ ? sent_ms + lease_ms : std::max(end_ms_, sent_ms + lease_ms);
   ranks_stop_ms_ = has_promise_ ? stop_ms : std::max(ranks_stop_ms_, stop_ms);
   has_promise_ = false;
-  return ForRanks{stop_ms, HeartbeatMs(lease_ms), had_promise_};
+  return ForRanks{stop_ms, HeartbeatMs(lease_ms), had_promise_, false};
 }
 
 std::optional<HeldLease::ForRanks> HeldLease::TakeAbsence(int64_t absent_ms) {
@@ -26,7 +26,7 @@ std::optional<HeldLease::ForRanks> HeldLease::TakeAbsence(int64_t absent_ms) {
   is_absence_over_ = false;
   ranks_stop_ms_ = std::max(ranks_stop_ms_, sent_ms_ + std::min(absent_ms, kLongestMs));
   end_ms_ = std::max(end_ms_, ranks_stop_ms_ + length_ms_ - RanksShareMs(length_ms_));
-  return ForRanks{ranks_stop_ms_, HeartbeatMs(length_ms_), false};
+  return ForRanks{ranks_stop_ms_, HeartbeatMs(length_ms_), false, true};
 }
 
 }  // namespace weft

@@ -14,6 +14,7 @@ class HeldLease {
     int64_t stop_at_ms = 0;
     int64_t heartbeat_ms = 0;
     bool replaces = false;
+    bool is_absence = false;
     friend bool operator==(const ForRanks&, const ForRanks&) = default;
   };
 

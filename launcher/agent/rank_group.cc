@@ -227,6 +227,8 @@ void RankGroup::Kill() {
 void RankGroup::RemoveFiles() const {
   std::error_code error;
   std::filesystem::remove_all(options_.temporary_folder, error);
+  // The run's own, where it lies elsewhere than the agent's seat: it goes with what is in it.
+  rmdir(std::filesystem::path(options_.temporary_folder).parent_path().c_str());
 }
 
 }  // namespace weft

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,26 +18,31 @@
 #include "launcher/hosts/hand_over.h"
 #include "launcher/hosts/host_check.h"
 #include "launcher/machine/addresses.h"
+#include "launcher/machine/leftovers.h"
 #include "launcher/machine/machine.h"
 #include "launcher/machine/open_mpi.h"
 #include "launcher/slurm/allocation.h"
+#include "launcher/slurm/first_node.h"
 #include "launcher/slurm/topology.h"
 #include "launcher/standing/standing_run.h"
 #include "plan/errors.h"
 #include "plan/spec/failure_domains.h"
 #include "process/agent_token.h"
+#include "process/log.h"
 #include "process/version.h"
 
 namespace weft {
 namespace {
 
 constexpr int kHandOverMs = 60000;  // ssh may ask an agent of keys, or a slow directory
+constexpr int kClearPatienceMs = 1000;
 
 struct AgentArguments {
   AgentOptions options;
   bool takes_hand_over = false;
   bool stands = false;
   bool checks = false;
+  bool clears = false;
   std::vector<std::string> allows = {};
 };
 
@@ -131,6 +138,16 @@ std::vector<CLI::Option*> AddRanksUser(CLI::App& agent, AgentOptions* options) {
   return {user, uid};
 }
 
+// Returns the options that only look at a run's agent here, or clear up behind it.
+std::vector<CLI::Option*> AddLooks(CLI::App& agent, AgentArguments* arguments) {
+  CLI::Option* check = agent.add_flag("--check", arguments->checks,
+                                      "only look whether the run's agent is on this host");
+  CLI::Option* clear = agent.add_flag("--clear", arguments->clears,
+                                      "only remove what a killed agent of the run has left here");
+  clear->excludes(check);
+  return {check, clear};
+}
+
 absl::Status Stand(const AgentArguments& arguments) {
   const AgentOptions& options = arguments.options;
   return RunStandingAgent({.coordinator = options.coordinator,
@@ -149,8 +166,33 @@ absl::Status Check(const AgentOptions& options) {
                                           options.name.empty() ? HostName() : options.name));
 }
 
+// Removes what a killed agent of the run has left on this host, to which no other one comes.
+absl::Status Clear(const AgentOptions& options) {
+  const std::string host = options.name.empty() ? HostName() : options.name;
+  KillProcessesOf(options.run_id, ProcessKind::kOfAGeneration, kClearPatienceMs, host);
+  if (AgentSeat::Clear(options.run_id, options.name)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("files of run ", options.run_id, " stay on ",
+                                                    host, ": an agent of it is there"));
+}
+
+int Look(const AgentArguments& arguments) {
+  const absl::Status done = arguments.checks ? Check(arguments.options) : Clear(arguments.options);
+  return done.ok() ? kExitOk : Fail(done);
+}
+
+// The agent of a batch job does this where it hears no coordinator; empty: it is in none.
+std::function<void()> SlurmsWatch() {
+  const std::optional<BatchJob> job = BatchJobOf(getenv);
+  if (!job) return nullptr;
+  return [job = *job] {
+    const std::string done = RequeueWithoutFirstNode(job);
+    if (!done.empty()) LogWarning(done);
+  };
+}
+
 void CheckOptions(const AgentArguments& arguments) {
-  if (arguments.options.coordinator.empty() && !arguments.checks) {
+  const bool looks = arguments.checks || arguments.clears;
+  if (arguments.options.coordinator.empty() && !looks) {
     throw CLI::RequiredError("--coordinator");
   }
   if (!arguments.stands && arguments.options.run_id.empty()) {
@@ -198,20 +240,19 @@ void AddAgent(CLI::App& app, int* exit_code) {
           ->excludes(tls);
   CLI::Option* lifeline = agent->add_flag("--leave-with-stdin", options.leaves_with_stdin,
                                           "end everything when standard input ends");
-  CLI::Option* check = agent->add_flag("--check", arguments->checks,
-                                       "only look whether the run's agent is on this host");
+  const std::vector<CLI::Option*> looks = AddLooks(*agent, arguments.get());
   AddStanding(*agent, arguments.get(),
-              {check, run_id, job_id, allocation, foreign, ranks[0], ranks[1], parts[0], parts[1],
-               hand_over, lifeline});
+              {looks[0], looks[1], run_id, job_id, allocation, foreign, ranks[0], ranks[1],
+               parts[0], parts[1], hand_over, lifeline});
   // Whoever starts it reads its exit code and its last line, as people do of the other verbs.
   agent->callback([arguments, exit_code] {
     CheckOptions(*arguments);
-    if (arguments->checks) {
-      const absl::Status there = Check(arguments->options);
-      *exit_code = there.ok() ? kExitOk : Fail(there);
+    if (arguments->checks || arguments->clears) {
+      *exit_code = Look(*arguments);
       return;
     }
     if (arguments->options.domain.empty()) arguments->options.domain = DomainInSlurm();
+    arguments->options.when_cut_off = SlurmsWatch();
     DropTaskVariables();
     arguments->options.token = TakeToken();
     absl::Status status;

@@ -31,6 +31,7 @@
 #include "launcher/hosts/ssh.h"
 #include "launcher/job_file/job_yaml.h"
 #include "launcher/job_file/resolved_yaml.h"
+#include "launcher/machine/addresses.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/open_mpi.h"
 #include "launcher/run/detach.h"
@@ -66,6 +67,7 @@ struct RunArguments {
   std::string listen;                              // where agents that others start dial
   std::string tls;                                 // the bundle that is shown there
   std::vector<ListedHost> hosts = {};              // as the words say
+  std::vector<ListedHost> left_out = {};           // of the allocation's, by this run
   std::map<std::string, std::string> env = {};     // -x
   std::optional<SlurmAllocation> allocation = {};  // that this is in, if its hosts are meant
   std::optional<BatchHosts> batch = {};            // the same of PBS, LSF or Flux
@@ -363,7 +365,8 @@ std::vector<std::string> TakeNodes(RunArguments* arguments, const PreparedJob& p
   const JobSpec& job = prepared.file.job;
   const int least = job.hosts.least_nodes > 0 ? job.hosts.least_nodes : job.cluster.nodes;
   std::vector<std::string> lines =
-      LeaveOutFailedHosts(*arguments->allocation, prepared.paths.folder, least, &arguments->hosts);
+      LeaveOutFailedHosts(*arguments->allocation, prepared.paths.folder, least, &arguments->hosts,
+                          &arguments->left_out);
   if (job.hosts.failure_domains.empty()) {
     std::string topology = TakeTopology(&arguments->hosts);
     if (!topology.empty()) lines.push_back(std::move(topology));
@@ -381,7 +384,11 @@ int Run(RunArguments arguments, RunsEnd* end) {
         RETURN_IF_ERROR(SetDomains(job.hosts.failure_domains, &arguments.hosts));
         return CheckHostCount(job, arguments.hosts, GrantedBy(arguments));
       },
-      CheckMemory, &exit_code);
+      [&](const JobSpec& job, const Plan& plan) {
+        const bool is_here = arguments.hosts.empty() || IsThisHost(arguments.hosts.front().name);
+        return is_here ? CheckMemory(job, plan) : absl::OkStatus();
+      },
+      &exit_code);
   if (!prepared.ok()) return exit_code;
   const JobSpec& job = prepared->file.job;
   end->run_folder = prepared->paths.folder;
@@ -419,6 +426,8 @@ int Run(RunArguments arguments, RunsEnd* end) {
     const absl::Status written = each->WriteHolder(getpid());
     if (!written.ok()) return Fail(written);
   }
+  const std::vector<ChildProcess> visits =
+      ClearHosts(StarterFor(arguments, job), job, going_on.run.id, arguments.left_out);
   return Train(arguments, *prepared, going_on, end);
 }
 

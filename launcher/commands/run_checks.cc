@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <optional>
 
@@ -18,6 +19,8 @@
 #include "plan/errors.h"
 #include "plan/estimate/goodput.h"
 #include "plan/search/describe.h"
+#include "plan/search/host_share.h"
+#include "plan/search/search.h"
 #include "plan/search/space.h"
 
 namespace weft {
@@ -29,7 +32,40 @@ RunNeeds NeedsOf(const JobSpec& job, const Plan& plan) {
           .checkpoint_bytes = CheckpointBytes(QuestionOf(job))};
 }
 
+// The coordinator plans anew for what a host offers, for fewer ranks where there is no plan for
+// more. `slots` is what it would try first.
+absl::Status FitsHere(const JobSpec& job, int64_t free_bytes, int slots) {
+  JobSpec here = job;
+  const int64_t share = HostShareBytes(job.cluster, free_bytes, slots);
+  if (share < job.cluster.device.memory_bytes) {
+    ASSIGN_OR_RETURN(here.cluster, WithSlotBytes(job.cluster, share));
+  }
+  here.cluster.slots_per_node = slots;
+  return FindPlan(here, Purpose::kRun).status();
+}
+
 }  // namespace
+
+absl::Status JudgeMemory(const JobSpec& job, std::optional<int64_t> free_bytes) {
+  constexpr int kMostPlans = 8;  // each may take a second
+  const int slots = job.cluster.slots_per_node;
+  if (!free_bytes) return absl::OkStatus();
+  const int64_t share = HostShareBytes(job.cluster, std::max<int64_t>(1, *free_bytes), slots);
+  if (share >= job.cluster.device.memory_bytes) return absl::OkStatus();
+  absl::Status first;
+  for (int fewer = 0; fewer < slots; ++fewer) {
+    if (fewer == kMostPlans) return absl::OkStatus();
+    const absl::Status fits = FitsHere(job, std::max<int64_t>(1, *free_bytes), slots - fewer);
+    if (fits.ok()) return absl::OkStatus();
+    if (fewer == 0) first = fits;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "memory: this machine has ", BytesText(*free_bytes), " free, that is ", BytesText(share),
+      " for each of ", slots, slots == 1 ? " rank" : " ranks", ", beside ",
+      BytesText(job.cluster.host_library_bytes), " of weft's own: ", first.message(),
+      "; free memory, or lower ", SlotsKey(job.cluster.device.backend),
+      ", training.micro_batch_size or the model"));
+}
 
 absl::Status CheckHostCount(const JobSpec& job, const std::vector<ListedHost>& hosts,
                             const std::string& granted_by) {
@@ -68,17 +104,7 @@ absl::Status CheckMemory(const JobSpec& job, const Plan& plan) {
   // Several hosts are planned for what each of them offers.
   if (job.cluster.nodes > 1) return absl::OkStatus();
   RETURN_IF_ERROR(JudgeAddressSpace(LimitsHere(), NeedsOf(job, plan)));
-  const std::optional<int64_t> available = AvailableMemoryBytes();
-  int64_t needed = 0;
-  for (const StageMemory& stage : plan.stages) {
-    needed += stage.layout_bytes() * (plan.layout.world_size() / plan.layout.pp);
-  }
-  const int workers = plan.layout.world_size();
-  if (!available || needed <= *available) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(SlotsKey(job.cluster.device.backend), ": ", workers, " workers need ",
-                   BytesText(needed), " in all, but this machine has ", BytesText(*available),
-                   " free; free memory, or lower training.micro_batch_size or the model"));
+  return JudgeMemory(job, AvailableMemoryBytes());
 }
 
 absl::Status MakeRoom(const PreparedJob& prepared, const std::vector<ListedHost>& hosts,

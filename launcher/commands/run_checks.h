@@ -1,6 +1,8 @@
 // `weft run` looks at all this before it starts anything: a failure that would come later, in words
 // of the kernel's or of mpirun's, is said here once.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,9 @@ absl::Status CheckMpi(const JobSpec& job, const std::vector<ListedHost>& hosts);
 // The plan's buffers are touched before step 1: better refused now than killed then. A GPU's memory
 // is its backend's to look at.
 absl::Status CheckMemory(const JobSpec& job, const Plan& plan);
+// The part of it that is about `free_bytes` of this machine; empty: not known. FailedPrecondition:
+// not even fewer ranks fit.
+absl::Status JudgeMemory(const JobSpec& job, std::optional<int64_t> free_bytes);
 
 // Checks that ranks and records have room, removes what attempts that were cut short have left, and
 // checks that there is room for the checkpoints that are to come. Prints notes.

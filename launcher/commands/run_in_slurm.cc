@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/slurm_verbs.h"
+#include "launcher/machine/start.h"
 #include "launcher/slurm/accounting.h"
 #include "launcher/slurm/after_run.h"
 #include "launcher/slurm/failed_hosts.h"
@@ -85,7 +86,8 @@ void EndTimer::Wait() {
 
 std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
                                              const std::string& run_folder, int least,
-                                             std::vector<ListedHost>* hosts) {
+                                             std::vector<ListedHost>* hosts,
+                                             std::vector<ListedHost>* left_out) {
   if (!allocation.is_batch) return {};
   const std::optional<SlurmRunRecord> record = ReadSlurmRun(run_folder);
   if (!record) return {};
@@ -94,6 +96,7 @@ std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
   std::vector<std::string> lines;
   for (const FailedHost& host : chosen.left_out) {
     std::erase_if(*hosts, [&](const ListedHost& each) { return each.name == host.name; });
+    left_out->push_back({.name = host.name});
     lines.push_back(LeftOutLine(host, LocalTimeText(LeftOutUntil(host, now_s))));
   }
   for (const FailedHost& host : chosen.used_still) {
@@ -101,6 +104,22 @@ std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
                                  "), but is used: too few others are there"));
   }
   return lines;
+}
+
+std::vector<ChildProcess> ClearHosts(const AgentStarter& starter, const JobSpec& job,
+                                     const std::string& run_id,
+                                     const std::vector<ListedHost>& hosts) {
+  std::vector<ChildProcess> visits;
+  const std::string& folder = job.hosts.remote_path;
+  const std::string program = folder.empty() ? Beside("weft") : folder + "/weft";
+  for (const ListedHost& host : hosts) {
+    absl::StatusOr<ChildProcess> visit = ChildProcess::Start(
+        {.argv = starter.argv(
+             host, {program, "agent", "--clear", "--run-id=" + run_id, "--name=" + host.name}),
+         .env = {}});
+    if (visit.ok()) visits.push_back(*std::move(visit));
+  }
+  return visits;
 }
 
 std::unique_ptr<HostBook> OpenHostBook(const SlurmAllocation& allocation,

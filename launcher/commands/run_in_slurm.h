@@ -14,9 +14,11 @@
 #include "absl/status/statusor.h"
 #include "launcher/hosts/agent_starter.h"
 #include "launcher/hosts/host_list.h"
+#include "launcher/machine/child_process.h"
 #include "launcher/slurm/allocation.h"
 #include "launcher/slurm/host_book.h"
 #include "launcher/slurm/slurm_job.h"
+#include "plan/spec/job_spec.h"
 #include "proto/weft/v1/control.pb.h"
 
 namespace weft {
@@ -48,10 +50,18 @@ class EndTimer {
 };
 
 // Takes those hosts out that have failed this run in an allocation before and are to be left out
-// (launcher/slurm/failed_hosts.h), as long as `least` are left. Returns lines for people.
+// (launcher/slurm/failed_hosts.h), as long as `least` are left: they are in `left_out` then.
+// Returns lines for people.
 std::vector<std::string> LeaveOutFailedHosts(const SlurmAllocation& allocation,
                                              const std::string& run_folder, int least,
-                                             std::vector<ListedHost>* hosts);
+                                             std::vector<ListedHost>* hosts,
+                                             std::vector<ListedHost>* left_out);
+
+// Has removed what a killed agent of the run has left on the hosts, since no other agent comes
+// there that would. Nobody waits for it: a host may not answer. What is returned ends with the run.
+std::vector<ChildProcess> ClearHosts(const AgentStarter& starter, const JobSpec& job,
+                                     const std::string& run_id,
+                                     const std::vector<ListedHost>& hosts);
 
 // Keeps the book of a batch job's hosts; null for an allocation that no requeue comes to.
 std::unique_ptr<HostBook> OpenHostBook(const SlurmAllocation& allocation,

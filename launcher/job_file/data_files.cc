@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-constexpr absl::string_view kListForm = "expected a list of files: [{path: corpus.txt}]";
+constexpr absl::string_view kListForm = "expected a file, or a list of files: [corpus.txt]";
 
 // Files of patterns, with bounds on what is looked at: "/*/*/*/*/*" is the whole machine.
 class Pattern {
@@ -158,6 +158,14 @@ void AddFiles(const std::string& given, const Value& where, absl::string_view ke
                                 pattern, " matches are passed over: ", passed_over[0]));
 }
 
+// A file's name may stand for {path: NAME}, as other systems have it. A number, or a flag, is
+// rather a slip.
+bool IsPath(const Value& value) {
+  if (!value.is_scalar() || value.scalar.empty()) return false;
+  return value.quoted ||
+         !(ParseNumber(value.scalar) || value.word() == "true" || value.word() == "false");
+}
+
 std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
                                     const DataFileOptions& options, Issues* issues,
                                     std::vector<std::string>* notes) {
@@ -165,12 +173,12 @@ std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
   const std::string key = absl::StrCat("data.", name);
   const Value* list = data.Find(name);
   if (list == nullptr || list->is_null()) return sources;
-  if (!list->is_list()) {
-    issues->Add(list->place, key, absl::StrCat("found ", list->Found(), "; ", kListForm));
-    return sources;
-  }
   std::vector<std::pair<Place, double>> weights;
-  for (const Value& item : list->items) {
+  for (const Value& item : list->is_list() ? list->items : std::vector<Value>{*list}) {
+    if (IsPath(item)) {
+      AddFiles(item.scalar, item, key, options, issues, &sources, notes);
+      continue;
+    }
     if (!item.is_map()) {
       issues->Add(item.place, key, absl::StrCat("found ", item.Found(), "; ", kListForm));
       continue;

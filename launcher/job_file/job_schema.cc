@@ -107,11 +107,15 @@ Json FormSchema(const FieldForm& form, const Limits& limits, bool may_be_auto) {
     schema["items"] = *form.items == Kind::kWord ? Json{{"enum", StringsOf(form.words)}}
                                                  : TypeOf(*form.items, form.words);
     AddLimits(limits, schema["items"]);
+    if (form.may_be_text) {
+      schema["items"] = {{kAnyOf, Json::array({schema["items"], {{"type", "string"}}})}};
+    }
   } else {
     AddLimits(limits, schema);
   }
   Json any = Json::array({std::move(schema), {{"type", "null"}}});
   if (may_be_auto) any.push_back(WordSchema(kAuto));
+  if (form.may_be_text) any.push_back({{"type", "string"}});
   if (!form.pattern.empty()) {
     any.push_back({{"type", "string"}, {"pattern", std::string(form.pattern)}});
   }

@@ -66,7 +66,14 @@ Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues
     issues->Add({file, 0, 1}, "model.path", "not a config.json: expected one object { ... }");
     return {};
   }
-  return ParseYaml(*text, file, place.order, issues).value_or(Value{});
+  Issues own;
+  const std::optional<Value> config = ParseYaml(*text, file, place.order, &own);
+  // Where nothing is read, the key that is wrong is the one that names the file: no rule of the
+  // model's keys says more.
+  for (const Issue& issue : own.all()) {
+    issues->Add(issue.place, config ? issue.key : "model.path", issue.message);
+  }
+  return config.value_or(Value{});
 }
 
 namespace {

@@ -71,6 +71,66 @@ class Lines {
   std::string text_;
 };
 
+// A part of cluster.pod in one line, as any reader of YAML reads it back.
+std::string FlowText(const PassedOn& part) {
+  std::vector<std::string> inner;
+  for (size_t i = 0; i < part.parts.size(); ++i) {
+    const std::string name =
+        part.kind == PassedOn::Kind::kMap ? absl::StrCat(Quoted(part.names[i]), ": ") : "";
+    inner.push_back(name + FlowText(part.parts[i]));
+  }
+  switch (part.kind) {
+    case PassedOn::Kind::kNothing:
+      return "null";
+    case PassedOn::Kind::kWord:
+      return part.text;
+    case PassedOn::Kind::kText:
+      return Quoted(part.text);
+    case PassedOn::Kind::kList:
+      return absl::StrCat("[", absl::StrJoin(inner, ", "), "]");
+    case PassedOn::Kind::kMap:
+      return absl::StrCat("{", absl::StrJoin(inner, ", "), "}");
+  }
+  return "";
+}
+
+// A field of cluster.pod goes there in a manifest.
+enum class PodPlace { kObject, kJob, kMetadata, kLabels, kSecurity, kSpec };
+
+PodPlace PlaceOf(absl::string_view field) {
+  constexpr std::pair<absl::string_view, PodPlace> kPlaces[] = {
+      {"ownerReferences", PodPlace::kObject},
+      {"ttlSecondsAfterFinished", PodPlace::kJob},
+      {"annotations", PodPlace::kMetadata},
+      {"labels", PodPlace::kLabels},
+      {"fsGroup", PodPlace::kSecurity},
+      {"fsGroupChangePolicy", PodPlace::kSecurity},
+      {"supplementalGroups", PodPlace::kSecurity},
+      {"runAsUser", PodPlace::kSecurity},
+      {"runAsGroup", PodPlace::kSecurity}};
+  for (const auto& [name, place] : kPlaces) {
+    if (name == field) return place;
+  }
+  return PodPlace::kSpec;
+}
+
+// The lines of the fields that go there; of labels one each.
+void AddPassedOn(const JobSpec& job, PodPlace place, absl::string_view indent, Lines* lines) {
+  const PassedOn& pod = job.scheduler.pods.pod;
+  for (size_t i = 0; i < pod.names.size(); ++i) {
+    if (PlaceOf(pod.names[i]) != place) continue;
+    const PassedOn& part = pod.parts[i];
+    if (place != PodPlace::kLabels) {
+      lines->Add(absl::StrCat(indent, pod.names[i], ": ", FlowText(part)));
+      continue;
+    }
+    for (size_t label = 0; label < part.names.size(); ++label) {
+      lines->Add(
+          absl::StrCat(indent, Quoted(part.names[label]), ": ", FlowText(part.parts[label])));
+    }
+  }
+}
+
 std::string Program(const JobSpec& job) {
   return absl::StrCat(job.hosts.remote_path.empty() ? kPrograms : job.hosts.remote_path, "/weft");
 }
@@ -85,6 +145,7 @@ std::string Head(const JobSpec& job, absl::string_view version, absl::string_vie
   if (!job.scheduler.pods.name_space.empty()) {
     lines.Add(absl::StrCat("  namespace: ", Quoted(job.scheduler.pods.name_space)));
   }
+  AddPassedOn(job, PodPlace::kObject, "  ", &lines);
   lines.Add("  labels:");
   lines.Add("    app.kubernetes.io/name: weft");
   lines.Add(absl::StrCat("    app.kubernetes.io/instance: ", name));
@@ -240,9 +301,11 @@ std::string TemplateText(const JobSpec& job, const Plan& plan, const PodWords& w
   const std::string name = ObjectName(job.name);
   Lines lines;
   lines.Add("metadata:");
+  AddPassedOn(job, PodPlace::kMetadata, "  ", &lines);
   lines.Add("  labels:");
   lines.Add("    app.kubernetes.io/name: weft");
   lines.Add(absl::StrCat("    app.kubernetes.io/instance: ", name));
+  AddPassedOn(job, PodPlace::kLabels, "    ", &lines);
   lines.Add("spec:");
   Lines spec(2);
   spec.Add("restartPolicy: Never");
@@ -254,8 +317,10 @@ std::string TemplateText(const JobSpec& job, const Plan& plan, const PodWords& w
   spec.AddValue("priorityClassName", pods.priority_class);
   spec.AddValue("runtimeClassName", pods.runtime_class);
   spec.AddMap("nodeSelector", pods.node_selector);
+  AddPassedOn(job, PodPlace::kSpec, "", &spec);
   spec.Add("securityContext:");
   spec.Add("  runAsNonRoot: true");
+  AddPassedOn(job, PodPlace::kSecurity, "  ", &spec);
   spec.Add("  seccompProfile: {type: RuntimeDefault}");
   spec.Add("containers:");
   spec.AddLines(ContainerText(job, plan));
@@ -308,6 +373,7 @@ std::string WorkloadText(const JobSpec& job, const Plan& plan, const PodWords& w
   }
   lines.Add("spec:");
   Lines spec(2);
+  AddPassedOn(job, PodPlace::kJob, "", &spec);
   if (pods.jobset) {
     spec.Add("network:");
     spec.Add("  enableDNSHostnames: true");

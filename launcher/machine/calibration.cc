@@ -16,7 +16,9 @@ using Json = nlohmann::json;
 
 // A worker holds at least this much beside its buffers once its link and its log are there too; on
 // a GPU that is the kernels that its libraries load as they are first needed, and a context.
-constexpr int64_t kLeastHostLibraryBytes = int64_t{256} << 20;
+constexpr int64_t kLeastHostLibraryBytes = int64_t{48} << 20;
+// weft, weftd, the agent, mpirun and shims.
+constexpr int64_t kOwnBytesOfAHost = int64_t{96} << 20;
 constexpr int64_t kLeastDeviceLibraryBytes = int64_t{1} << 30;
 // Libraries hold so many times what they held in the probe: a job has more groups and shapes. A
 // GPU's context, which is most of it there, does not grow.
@@ -112,9 +114,11 @@ absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& link
   device.name = first.at("name");
   device.compute_units = first.at("compute_units");
   int64_t library_bytes = rates.at("library_bytes");
+  int64_t shared_bytes = rates.value("shared_bytes", int64_t{0});
   RETURN_IF_ERROR(ReadRates(rates, cluster));
   if (links.is_object()) {
     library_bytes = std::max(library_bytes, links.at("library_bytes").get<int64_t>());
+    shared_bytes = std::max(shared_bytes, links.value("shared_bytes", int64_t{0}));
     ASSIGN_OR_RETURN(cluster.collectives, PointsOf(links));
     cluster.intra_node = FitLink(cluster.collectives);
   } else {
@@ -122,13 +126,15 @@ absl::Status Fill(const MachineFacts& facts, const Json& rates, const Json& link
   }
   const bool is_host = facts.backend == BackendKind::kCpu;
   const double growth = is_host ? kHostLibraryGrowth : kDeviceLibraryGrowth;
-  device.library_bytes =
-      std::max(is_host ? kLeastHostLibraryBytes : kLeastDeviceLibraryBytes,
-               static_cast<int64_t>(growth * static_cast<double>(library_bytes)));
+  const int64_t own_bytes = std::max<int64_t>(0, library_bytes - shared_bytes);
+  device.library_bytes = std::max(is_host ? kLeastHostLibraryBytes : kLeastDeviceLibraryBytes,
+                                  static_cast<int64_t>(growth * static_cast<double>(own_bytes)));
   if (is_host) {
     cluster.cores_per_node = facts.cores;
-    const double share = kMemoryShare * static_cast<double>(facts.free_memory_bytes) / facts.slots;
-    device.memory_bytes = static_cast<int64_t>(share) >> 20 << 20;
+    cluster.host_library_bytes = kOwnBytesOfAHost + shared_bytes;
+    const double dealt = kMemoryShare * static_cast<double>(facts.free_memory_bytes) -
+                         static_cast<double>(cluster.host_library_bytes);
+    device.memory_bytes = static_cast<int64_t>(std::max(0.0, dealt) / facts.slots) >> 20 << 20;
   } else {
     device.memory_bytes = first.at("memory_bytes");
   }

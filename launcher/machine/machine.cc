@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "process/clock.h"
 
 namespace weft {
 namespace {
@@ -29,13 +30,26 @@ std::optional<int64_t> NumberIn(const std::string& path) {
   return number;
 }
 
-// Returns the bytes that a group's limit leaves; nothing if it has none.
-std::optional<int64_t> LeftIn(const std::string& folder, const char* limit_file,
-                              const char* usage_file) {
-  const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", limit_file));
-  const std::optional<int64_t> usage = NumberIn(absl::StrCat(folder, "/", usage_file));
+// Returns what a group's memory.stat says of `wanted`, in bytes; 0 where it says nothing.
+int64_t StatIn(const std::string& folder, const std::string& wanted) {
+  std::ifstream stream(folder + "/memory.stat");
+  int64_t bytes = 0;
+  for (std::string key; stream >> key >> bytes;) {
+    if (key == wanted) return std::max<int64_t>(0, bytes);
+  }
+  return 0;
+}
+
+// Returns the bytes that a group's limit leaves; nothing if it has none. Pages of files that were
+// read and are not in use count as taken, but the kernel gives them up before anything else.
+std::optional<int64_t> LeftIn(const std::string& folder, bool v2) {
+  const std::optional<int64_t> limit =
+      NumberIn(absl::StrCat(folder, v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  const std::optional<int64_t> usage =
+      NumberIn(absl::StrCat(folder, v2 ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!limit || !usage) return std::nullopt;
-  return std::max<int64_t>(0, *limit - *usage);
+  const int64_t given_up = StatIn(folder, v2 ? "inactive_file" : "total_inactive_file");
+  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - given_up));
 }
 
 // A line of /proc/meminfo, in bytes.
@@ -97,11 +111,8 @@ std::optional<int> Quota(bool v2, const std::string& folder) {
 
 std::optional<int64_t> AvailableMemoryBytesBelow(const std::string& root) {
   std::optional<int64_t> least = MemInfo(root, "MemAvailable:");
-  ForEachGroup(root, "memory", [&](bool v2, const std::string& folder) {
-    TakeLeast(v2 ? LeftIn(folder, "memory.max", "memory.current")
-                 : LeftIn(folder, "memory.limit_in_bytes", "memory.usage_in_bytes"),
-              least);
-  });
+  ForEachGroup(root, "memory",
+               [&](bool v2, const std::string& folder) { TakeLeast(LeftIn(folder, v2), least); });
   return least;
 }
 
@@ -142,9 +153,7 @@ std::string HostName() {
 }
 
 std::string MachineId(const std::string& host) {
-  std::ifstream stream("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(stream, boot);
+  const std::string boot = BootId();
   std::error_code error;
   const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
   return absl::StrCat(boot, " ", processes.string(), " ", host);

@@ -19,7 +19,7 @@ constexpr double kEndS = 10;    // TERM, KILL, and what agents clean up
 constexpr double kSlackS = 30;  // the controller looks at limits every so often
 constexpr int64_t kLeastNoticeS = 10;
 constexpr int64_t kMostNoticeS = 65535;  // sbatch(1), --signal
-constexpr int64_t kOwnMebibytes = 512;
+constexpr int64_t kOwnMebibytes = 512;   // cluster.host_library_bytes, and files' pages
 constexpr int64_t kMebibyte = 1 << 20;
 
 // A value as sbatch reads it back as one word.
@@ -170,9 +170,21 @@ int64_t NoticeSeconds(double step_s, double save_s, absl::string_view time_limit
   return std::max(notice_s, kLeastNoticeS);
 }
 
+// A save copies what a rank writes: weights and the optimizer's states, of the fullest stage.
+int64_t SaveBytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const StageMemory& stage : plan.stages) {
+    bytes = std::max(bytes, stage.memory.of(MemoryTerm::kWeights) +
+                                stage.memory.of(MemoryTerm::kMasterWeights) +
+                                stage.memory.of(MemoryTerm::kOptimizer));
+  }
+  return bytes;
+}
+
 int64_t NodeMebibytes(const JobSpec& job, const Plan& plan) {
   const int64_t workers = std::min(plan.layout.world_size(), job.cluster.slots_per_node);
-  const int64_t each = plan.peak_bytes() + plan.host_bytes() + job.cluster.device.library_bytes;
+  int64_t each = plan.peak_bytes() + plan.host_bytes() + job.cluster.device.library_bytes;
+  if (job.cluster.device.backend == BackendKind::kCpu) each += SaveBytes(plan);
   const int64_t bytes = workers * each + workers * each / 10;
   return (bytes + kMebibyte - 1) / kMebibyte + kOwnMebibytes;
 }

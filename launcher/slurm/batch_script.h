@@ -35,8 +35,8 @@ int64_t NoticeSeconds(double step_s, double save_s, absl::string_view time_limit
 // Seconds of Slurm's spellings of a time limit (sbatch(1), --time): 0 if it is none.
 int64_t LimitSeconds(absl::string_view time);
 
-// MiB of a node that its workers take: what the plan says of the fullest stage, the libraries, a
-// tenth for the files that are read, and half a GiB for weft itself.
+// MiB of a node that its workers take: what the plan says of the fullest stage, the libraries, on
+// CPUs a save's copy, a tenth for the files that are read, and half a GiB for weft itself.
 int64_t NodeMebibytes(const JobSpec& job, const Plan& plan);
 
 // The file that the batch script's own words go to; `%j` is the job's id, `%A_%a` that of a task.

@@ -33,6 +33,7 @@ constexpr ClusterKey kKeys[] = {
     {"cores_per_node", WEFT_FIELD(cores_per_node)},
     {"nics_per_node", WEFT_FIELD(nics_per_node)},
     {"host_memory_bytes", WEFT_FIELD(host_memory_bytes)},
+    {"host_library_bytes", WEFT_FIELD(host_library_bytes), false, false},
     {"device.name", WEFT_FIELD(device.name), true},
     {"device.backend", WEFT_FIELD(device.backend), true},
     {"device.memory_bytes", WEFT_FIELD(device.memory_bytes), true},

@@ -413,6 +413,18 @@ void CheckScheduler(const JobSpec& job, SpecIssues& issues) {
   }
 }
 
+constexpr absl::string_view kPodFieldsOfWeft[] = {"containers",
+                                                  "volumes",
+                                                  "restartPolicy",
+                                                  "subdomain",
+                                                  "securityContext",
+                                                  "enableServiceLinks",
+                                                  "nodeSelector",
+                                                  "priorityClassName",
+                                                  "runtimeClassName",
+                                                  "terminationGracePeriodSeconds",
+                                                  "automountServiceAccountToken"};
+
 // All of them become parts of a manifest.
 void CheckPods(const JobSpec& job, SpecIssues& issues) {
   const PodsSpec& pods = job.scheduler.pods;
@@ -439,6 +451,11 @@ void CheckPods(const JobSpec& job, SpecIssues& issues) {
                        "\" are not two plain words; write them without spaces and quotes"));
     }
   }
+  for (const absl::string_view name : kPodFieldsOfWeft) {
+    if (pods.pod.Find(name) == nullptr) continue;
+    Add(issues, absl::StrCat("cluster.pod.", name),
+        "is weft's own to say; docs/kubernetes.md names the keys for it");
+  }
   if (job.scheduler.kind != Scheduler::kKubernetes) return;
   for (const auto& [key, word] : {words[0], words[2], words[3]}) {
     if (word->empty()) {
@@ -463,7 +480,7 @@ void CheckSchedulersKeys(const JobSpec& job, SpecIssues& issues) {
       "cluster.image",         "cluster.namespace",    "cluster.volume",
       "cluster.volume_path",   "cluster.queue",        "cluster.priority_class",
       "cluster.runtime_class", "cluster.gpu_resource", "cluster.resources",
-      "cluster.node_selector", "cluster.jobset"};
+      "cluster.node_selector", "cluster.jobset",       "cluster.pod"};
   constexpr absl::string_view kOfBoth[] = {"cluster.time"};
   const Scheduler kind = job.scheduler.kind;
   const std::string why =

@@ -54,6 +54,41 @@ struct ItemKey {
   KeyField (*field)(T&);
 };
 
+// The reader of a file bounds how deep it is.
+PassedOn PassedOnOf(const Value& value) {
+  PassedOn part;
+  if (value.is_scalar()) {
+    part.kind = value.quoted ? PassedOn::Kind::kText : PassedOn::Kind::kWord;
+    const bool is_word =
+        ParseNumber(value.scalar) || value.word() == "true" || value.word() == "false";
+    if (!is_word) part.kind = PassedOn::Kind::kText;
+    part.text = part.kind == PassedOn::Kind::kWord ? std::string(value.word()) : value.scalar;
+  }
+  if (value.is_list()) part.kind = PassedOn::Kind::kList;
+  if (value.is_map()) part.kind = PassedOn::Kind::kMap;
+  for (const Value& item : value.items) part.parts.push_back(PassedOnOf(item));
+  for (const auto& [name, node] : value.entries) {
+    part.names.push_back(name);
+    part.parts.push_back(PassedOnOf(node));
+  }
+  return part;
+}
+
+Value ValueOf(const PassedOn& part) {
+  Value value;
+  if (part.kind == PassedOn::Kind::kWord) value = Value::Scalar(part.text);
+  if (part.kind == PassedOn::Kind::kText) value = Value::Text(part.text);
+  if (part.kind == PassedOn::Kind::kList) value = Value::List({});
+  if (part.kind == PassedOn::Kind::kMap) value = Value::Map();
+  for (size_t i = 0; i < part.parts.size(); ++i) {
+    if (part.kind == PassedOn::Kind::kList) value.items.push_back(ValueOf(part.parts[i]));
+    if (part.kind == PassedOn::Kind::kMap) {
+      value.entries.push_back({part.names[i], ValueOf(part.parts[i])});
+    }
+  }
+  return value;
+}
+
 absl::Span<const ItemKey<DataSource>> ItemKeys(const DataSource&) {
   static constexpr ItemKey<DataSource> kFields[] = {
       {"path", [](DataSource& source) -> KeyField { return &source.path; }}};
@@ -213,6 +248,10 @@ class Reader {
       }
     }
   }
+  void operator()(PassedOn* field) const {
+    if (!node_.is_map()) return Expected("a map");
+    *field = node_.entries.empty() ? PassedOn() : PassedOnOf(node_);
+  }
   template <typename T>
   void operator()(std::vector<T>* field) const {
     if (!node_.is_list())
@@ -359,6 +398,9 @@ struct Printer {
     for (const auto& [name, text] : *field) map.entries.push_back({name, Value::Text(text)});
     return map;
   }
+  Value operator()(const PassedOn* field) const {
+    return field->kind == PassedOn::Kind::kNothing ? Value::Map() : ValueOf(*field);
+  }
   template <typename T>
   Value operator()(const std::vector<T>* field) const {
     std::vector<Value> items;
@@ -439,6 +481,10 @@ struct Former {
     return {Kind::kList, false, {}, Kind::kText, "all-linear"};
   }
   FieldForm operator()(const std::map<std::string, std::string>*) const { return {Kind::kMap}; }
+  FieldForm operator()(const PassedOn*) const { return {Kind::kMap}; }
+  FieldForm operator()(const std::vector<DataSource>*) const {
+    return {.kind = Kind::kList, .items = Kind::kMap, .may_be_text = true};
+  }
   template <typename T>
   FieldForm operator()(const std::vector<T>*) const {
     return {Kind::kList, false, {}, Kind::kMap};

@@ -42,9 +42,9 @@ using KeyField = std::variant<
     TokenFormat*, std::optional<TokenDtype>*, LrSchedule*, ResumeMode*, Scheduler*, FrozenFormat*,
     BackendKind*, Collective*, std::optional<ScheduleKind>*, std::optional<Recompute>*,
     std::optional<OffloadDevice>*, std::vector<Recompute>*, std::optional<std::vector<int64_t>>*,
-    std::vector<std::string>*, std::map<std::string, std::string>*, std::vector<DataSource>*,
-    std::vector<ParamGroup>*, std::vector<MatmulPoint>*, std::vector<CollectivePoint>*,
-    NumberOrNull, NumberPair, NumberRange>;
+    std::vector<std::string>*, std::map<std::string, std::string>*, PassedOn*,
+    std::vector<DataSource>*, std::vector<ParamGroup>*, std::vector<MatmulPoint>*,
+    std::vector<CollectivePoint>*, NumberOrNull, NumberPair, NumberRange>;
 
 // The numbers that a field may hold. `allowed` says it: "0 or more and less than 1".
 struct Limits {
@@ -79,6 +79,7 @@ struct FieldForm {
   std::optional<Kind> items = {};     // of kList
   absl::string_view other_word = "";  // a word in the place of a list
   absl::string_view pattern = "";     // a regular expression of texts in the place of a number
+  bool may_be_text = false;           // a text stands for an item, and for a list of one
 };
 FieldForm FormOf(const KeyField& field);
 

@@ -125,6 +125,11 @@ void CheckMemory(const Cluster& cluster, Issues& issues) {
                       absl::StrCat(cluster.host_memory_bytes,
                                    " is negative; use the memory of a node, or 0 if unknown")});
   }
+  if (cluster.host_library_bytes < 0 || cluster.host_library_bytes > kMostBytes) {
+    issues.push_back(
+        {"cluster.host_library_bytes",
+         absl::StrCat(cluster.host_library_bytes, " is no memory; use 0 to ", kMostBytes)});
+  }
 }
 
 void CheckRates(const DeviceProfile& device, Issues& issues) {

@@ -110,6 +110,9 @@ struct Cluster {
   int cores_per_node = 0;  // CPU backend: cores that the slots share; 0 = one device per slot
   int nics_per_node = 0;   // that the slots share; 0 = one per slot
   int64_t host_memory_bytes = 0;  // of a node; 0 = not stated
+  // This much of a node is taken once however many workers it holds: weft, weftd, an agent, mpirun,
+  // and the libraries' pages that workers share. It counts where a worker's memory is the host's.
+  int64_t host_library_bytes = 0;
   DeviceProfile device;
   LinkProfile intra_node;  // between workers of one node
   LinkProfile inter_node;  // between nodes, per NIC

@@ -35,4 +35,11 @@ absl::StatusOr<TokenDtype> ParseTokenDtype(absl::string_view name) {
   return ParseWord<TokenDtype>(name, "a type of token ids that weft reads");
 }
 
+const PassedOn* PassedOn::Find(absl::string_view name) const {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return &parts[i];
+  }
+  return nullptr;
+}
+
 }  // namespace weft

@@ -179,6 +179,17 @@ struct HostsSpec {
 // Who grants machines to the job: nobody, a scheduler of batch jobs, or one of pods.
 enum class Scheduler { kNone, kSlurm, kKubernetes };
 
+// PassedOn is a part of a job file that others read: a map of whatever they know.
+struct PassedOn {
+  enum class Kind { kNothing, kWord, kText, kList, kMap };
+  Kind kind = Kind::kNothing;
+  std::string text;                // of kText, and of kWord: a number, or true
+  std::vector<std::string> names;  // of kMap, one of each part
+  std::vector<PassedOn> parts;
+  const PassedOn* Find(absl::string_view name) const;  // null: it is not there
+  friend bool operator==(const PassedOn&, const PassedOn&) = default;
+};
+
 // PodsSpec says what Kubernetes is told beside the job's size; empty: nothing.
 struct PodsSpec {
   std::string image;        // of the container, with weft in it
@@ -192,6 +203,7 @@ struct PodsSpec {
   std::map<std::string, std::string> resources;      // of a pod, beside those of the plan
   std::map<std::string, std::string> node_selector;  // labels of nodes
   bool jobset = false;                               // a JobSet in place of a Job
+  PassedOn pod = {};                                 // more fields of Kubernetes'
   friend bool operator==(const PodsSpec&, const PodsSpec&) = default;
 };
 

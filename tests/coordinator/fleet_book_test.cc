@@ -180,6 +180,35 @@ TEST(FleetBook, KeepsAnAnswerForADay) {
   EXPECT_NE(book.FindAnswer("new"), nullptr);
 }
 
+// An operator, or a time server, may set the clock while weftd is away.
+TEST(FleetBook, KeepsAPromiseWhateverTheTimeOfDayIsSetTo) {
+  FleetBook book;
+  proto::FleetRecord record;
+  record.set_revision(1);
+  record.mutable_started()->set_version("1");
+  ASSERT_EQ(book.Take(record), absl::OkStatus());
+  EXPECT_EQ(book.PromiseLeftMs("a", 1000, kNow), 0);
+  record.set_revision(2);
+  record.mutable_started()->set_absent_until_unix_ms(kNow + 600000);
+  record.mutable_started()->mutable_absent_by_boot()->set_boot("a");
+  record.mutable_started()->mutable_absent_by_boot()->set_until_boot_ms(601000);
+  ASSERT_EQ(book.Take(record), absl::OkStatus());
+  FleetBook restored;
+  ASSERT_EQ(restored.Restore(book.Snapshot(), 2), absl::OkStatus());
+  for (const FleetBook* each : {&book, &restored}) {
+    EXPECT_EQ(each->PromiseLeftMs("a", 2000, kNow + 1000), 599000);
+    EXPECT_EQ(each->PromiseLeftMs("a", 2000, kNow + 3600000), 599000) << "set an hour ahead";
+    EXPECT_EQ(each->PromiseLeftMs("a", 2000, kNow - 3600000), 599000) << "set an hour back";
+    EXPECT_EQ(each->PromiseLeftMs("b", 2000, kNow + 1000), 599000) << "booted since";
+    EXPECT_LE(each->PromiseLeftMs("b", 2000, kNow + 600000), 0);
+  }
+  // A weftd that knows of no clock of a boot has written it.
+  record.set_revision(3);
+  record.mutable_started()->clear_absent_by_boot();
+  ASSERT_EQ(book.Take(record), absl::OkStatus());
+  EXPECT_EQ(book.PromiseLeftMs("", 2000, kNow + 1000), 599000);
+}
+
 TEST(FleetJournal, ReadsASnapshotAndWhatCameAfterIt) {
   std::string folder = testing::TempDir() + "/fleet-journal-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

@@ -139,6 +139,35 @@ TEST(MemoryOfHosts, EndsAJobThatHasNoPlanOnAnyOfItsHosts) {
   EXPECT_EQ(job.phase, Phase::kPlanned) << "more may come";
 }
 
+// Degrees that are fixed need all four ranks, which fewer of them cannot be.
+TEST(MemoryOfHosts, IsTheReasonWhereALayoutOfFixedDegreesFindsNoRoom) {
+  Job job = OnHosts(1);
+  job.spec.cluster.nodes = 1;
+  job.spec.cluster.slots_per_node = 2;
+  job.spec.layout.dp = 2;
+  job.offers["0"].free_bytes = 500 * kMiB;
+  job = Apply(job, PlanOf(job));
+  EXPECT_EQ(job.phase, Phase::kPlanned) << "one rank has more";
+  job = Apply(job, PlanOf(job));
+  EXPECT_EQ(job.phase, Phase::kFailed);
+  EXPECT_THAT(job.reason,
+              HasSubstr("there is no plan for 1 of 1 with 224 MiB of memory a rank, not "
+                        "2.00 GiB: host h0: 500 MiB free for 2 ranks: the libraries"));
+}
+
+// Programs and pages that ranks share are there once, not once for each rank.
+TEST(MemoryOfHosts, IsLessByWhatWeftTakesOnce) {
+  Job job = OnHosts(1);
+  job.offers["0"].free_bytes = kGiB;
+  EXPECT_EQ(SlotBytes(job.offers["0"], 4, job.spec), 240 * kMiB);
+  job.spec.cluster.host_library_bytes = 128 * kMiB;
+  EXPECT_EQ(SlotBytes(job.offers["0"], 4, job.spec), 208 * kMiB);
+  EXPECT_EQ(SlotBytes(job.offers["0"], 1, job.spec), 832 * kMiB);
+  job.spec.cluster.device.backend = BackendKind::kCuda;
+  job.offers["0"].gpu_free_bytes = kGiB;
+  EXPECT_EQ(SlotBytes(job.offers["0"], 4, job.spec), kGiB) << "a GPU's is its own";
+}
+
 // A host is checked for what would be planned for it.
 TEST(MemoryOfHosts, IsCheckedForWhatItOffersWhereThatIsLessThanThePlan) {
   Job job = OnHosts(1);

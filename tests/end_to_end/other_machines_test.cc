@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/end_to_end/tiny_run.h"
+#include "tests/places.h"
 
 namespace weft {
 namespace {
@@ -135,6 +138,109 @@ TEST(OtherMachines, TrainThoughSharedMemoryIsFull) {
     GTEST_SKIP() << "a file system of its own needs root: " << child->Stderr();
   }
   ExpectTrained(run, *child);
+}
+
+// A control group of this process's own with one limit; without a path where none can be made.
+class LimitedGroup {
+ public:
+  // `v1`, `v2`: the limit's file in either kind of hierarchy.
+  LimitedGroup(const std::string& controller, const std::string& v1, const std::string& v2,
+               int64_t limit) {
+    const std::string root = "/sys/fs/cgroup";
+    const bool is_v1 = std::filesystem::exists(root + "/" + controller + "/cgroup.procs");
+    const std::string folder = root + (is_v1 ? "/" + controller : "") + "/weft-test-" + controller +
+                               "-" + std::to_string(getpid());
+    std::error_code error;
+    if (!std::filesystem::create_directory(folder, error) || error) return;
+    path_ = folder;
+    std::ofstream file(path_ + "/" + (is_v1 ? v1 : v2));
+    file << limit << std::flush;
+    if (!file) Remove();
+  }
+  ~LimitedGroup() { Remove(); }
+  LimitedGroup(const LimitedGroup&) = delete;
+  LimitedGroup& operator=(const LimitedGroup&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::vector<std::string> Enter() const {
+    return {"/bin/sh", "-c", "echo $$ > " + path_ + "/cgroup.procs; exec \"$@\"", "sh"};
+  }
+
+ private:
+  void Remove() {
+    if (!path_.empty()) rmdir(path_.c_str());
+    path_.clear();
+  }
+  std::string path_;
+};
+
+LimitedGroup MemoryGroup(int64_t bytes) {
+  return {"memory", "memory.limit_in_bytes", "memory.max", bytes};
+}
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+TEST(OtherMachines, TrainFourRanksInAMemoryGroupThatHoldsThem) {
+  for (const int64_t mib : {1024, 512}) {
+    SCOPED_TRACE(mib);
+    TinyRun run;
+    const LimitedGroup group = MemoryGroup(mib * kMiB);
+    if (group.path().empty()) GTEST_SKIP() << "no memory control group can be made here";
+    const auto child = run.RunUnder(group.Enter(), {"--set", kFewSteps});
+    ExpectTrained(run, *child);
+    EXPECT_THAT(child->Stdout(), HasSubstr(" free for 4 ranks\n"));
+  }
+}
+
+TEST(OtherMachines, NameTheMemoryGroupThatDoesNotHoldTheRanks) {
+  TinyRun run;
+  const LimitedGroup group = MemoryGroup(160 * kMiB);
+  if (group.path().empty()) GTEST_SKIP() << "no memory control group can be made here";
+  const auto child = run.RunUnder(group.Enter(), {"--set", kFewSteps});
+  ExpectRefused(run, *child, 3, "memory: this machine has 1");
+  EXPECT_THAT(child->Stderr(), HasSubstr("128 MiB of weft's own"));
+}
+
+// As where /dev/shm fills up once the run has begun.
+TEST(OtherMachines, SayThatAMappedFileHadNoRoom) {
+  TinyRun run;
+  const auto child = run.Run({"--set", "training.steps=1000000"});
+  run.WaitForStep(5);
+  for (const Found& process : run.Processes("weft")) {
+    if (process.command.find(" agent ") != std::string::npos) KillFound(process, SIGBUS);
+  }
+  const TinyRun::Outcome outcome = TinyRun::Finish(*child, 60);
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("signal 7 (SIGBUS): a file that it had mapped has no room"));
+  EXPECT_FALSE(std::filesystem::exists(run.run_folder() + "/logs/generation-2"));
+  run.ExpectNothingLeft();
+}
+
+TEST(OtherMachines, TryAgainWhereAnotherWeftdHoldsTheJournal) {
+  TinyRun run;
+  const TinyRun::Outcome first = run.RunToEnd({"--set", kFewSteps});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  Child other({BinaryPath("/bin/weftd"), "--journal=" + run.run_folder() + "/journal.db",
+               "--socket=" + run.run_folder() + "/other.sock"},
+              {}, run.run_folder() + "/other.out", run.run_folder() + "/other.err");
+  ASSERT_TRUE(Eventually(kPatienceS, [&] {
+    return std::filesystem::exists(run.run_folder() + "/other.sock");
+  })) << other.Stderr();
+  const TinyRun::Outcome outcome = run.RunToEnd({"--set", "training.steps=6"});
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("journal.db: is held by another weftd"));
+  EXPECT_FALSE(std::filesystem::exists(run.run_folder() + "/logs/generation-2"));
+  other.Signal(SIGTERM);
+  EXPECT_TRUE(other.Wait(kPatienceS));
+  run.ExpectNothingLeft();
+}
+
+TEST(OtherMachines, NameTheGroupThatMayHaveTooFewProcesses) {
+  TinyRun run;
+  const LimitedGroup group("pids", "pids.max", "pids.max", 60);
+  if (group.path().empty()) GTEST_SKIP() << "no control group of processes can be made here";
+  const auto child = run.RunUnder(group.Enter(), {"--set", kFewSteps});
+  ExpectRefused(run, *child, 1, "pids.max of the control group is 60, which leaves");
 }
 
 TEST(OtherMachines, NameTheLimitOfTheShellThatIsTooLow) {

@@ -3,7 +3,7 @@
 #SBATCH --comment=weft:/shared/runs/tiny
 #SBATCH --nodes=1
 #SBATCH --mincpus=1
-#SBATCH --mem=814M
+#SBATCH --mem=588M
 #SBATCH --chdir=/shared/runs/tiny
 #SBATCH --output=/shared/runs/tiny/logs/slurm-%j.log
 #SBATCH --open-mode=append

@@ -3,7 +3,7 @@
 #SBATCH --comment=weft:/shared/runs/tiny
 #SBATCH --nodes=1
 #SBATCH --mincpus=2
-#SBATCH --mem=1098M
+#SBATCH --mem=644M
 #SBATCH --chdir=/shared/runs/tiny
 #SBATCH --output=/shared/runs/tiny/logs/slurm-%j.log
 #SBATCH --open-mode=append

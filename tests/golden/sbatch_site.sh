@@ -3,7 +3,7 @@
 #SBATCH --comment=weft:/shared/runs/tiny
 #SBATCH --nodes=2
 #SBATCH --mincpus=2
-#SBATCH --mem=1090M
+#SBATCH --mem=636M
 #SBATCH --partition=high
 #SBATCH --account=lab
 #SBATCH --qos=normal

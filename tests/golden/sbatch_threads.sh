@@ -3,7 +3,7 @@
 #SBATCH --comment=weft:/shared/runs/tiny
 #SBATCH --nodes=2
 #SBATCH --mincpus=4
-#SBATCH --mem=1090M
+#SBATCH --mem=636M
 #SBATCH --chdir=/shared/runs/tiny
 #SBATCH --output=/shared/runs/tiny/logs/slurm-%j.log
 #SBATCH --open-mode=append

@@ -3,7 +3,7 @@
 #SBATCH --comment=weft:/shared/runs/tiny
 #SBATCH --nodes=3
 #SBATCH --mincpus=2
-#SBATCH --mem=1087M
+#SBATCH --mem=633M
 #SBATCH --chdir=/shared/runs/tiny
 #SBATCH --output=/shared/runs/tiny/logs/slurm-%j.log
 #SBATCH --open-mode=append

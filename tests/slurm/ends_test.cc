@@ -140,6 +140,26 @@ TEST_F(SlurmRun, IsQueuedAgainWhenANodeIsTakenAway) {
   BringBackNode(2);
 }
 
+// weftd and the batch script die with it, and Slurm goes on without the node (--no-kill).
+TEST_F(SlurmRun, IsQueuedAgainWhenTheFirstOfMoreNodesThanItNeedsIsTakenAway) {
+  SlurmJobWords words = OnTwoNodes("'1:2'");
+  words.parallelism = "dp: auto, pp: 1, tp: 1, zero_stage: 1";
+  words.steps = 1000000;
+  const std::string job = Submit(WriteJob(words));
+  ASSERT_TRUE(WaitForStep(25)) << Words();
+  ASSERT_EQ(bed_->JobField(job, "NodeList"), "h[1-2]");
+  LoseNode(1);
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
+    SleepSeconds(0.1);
+    return bed_->JobField(job, "Restarts") == "1";
+  })) << Words();
+  LetGoOn(job);
+  ASSERT_TRUE(WaitForStep(LastStep() + 10)) << Words();
+  EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
+  EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
+  BringBackNode(1);
+}
+
 TEST_F(SlurmRun, GoesOnWithFewerNodesWhenOneIsTakenAway) {
   SlurmJobWords words = OnTwoNodes("'1:2'");
   words.parallelism = "dp: auto, pp: 1, tp: 1, zero_stage: 1";
@@ -196,6 +216,13 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedBefore) {
     return Weft("status " + folder()).out.find(left_out) != std::string::npos;
   })) << Words();
   bed_->Head("scontrol requeue " + job);
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {
+    SleepSeconds(0.1);
+    return bed_->hosts().Run(1, "pgrep -x weft").out.empty();
+  }));
+  // Slurm may kill an agent whose srun is gone, rather than ask it to leave.
+  bed_->hosts().Run(3, "pkill -KILL -x weft");
+  EXPECT_THAT(bed_->hosts().Run(3, "ls /dev/shm").out, HasSubstr("weft-"));
   bed_->hosts().RestoreLink(3);
   LetGoOn(job);
   const std::string log = folder() + "/logs/slurm-" + job + ".log";
@@ -209,6 +236,10 @@ TEST_F(SlurmRun, LeavesANodeOutThatHasFailedBefore) {
   EXPECT_TRUE(WaitForStep(saved + 10)) << Words();
   EXPECT_THAT(Weft("ps").out, HasSubstr(job + ": " + left_out));
   EXPECT_EQ(bed_->hosts().Run(3, "pgrep -f '^weft-worker --generation'").out, "");
+  EXPECT_TRUE(Eventually(kPatienceS, [&] {  // no agent comes that would remove it
+    SleepSeconds(0.1);
+    return bed_->hosts().Run(3, "ls /dev/shm").out.find("weft-") == std::string::npos;
+  })) << bed_->hosts().Run(3, "find /dev/shm").out;
   EXPECT_EQ(Weft("stop " + folder()).exit_code, 0);
   EXPECT_EQ(bed_->AwaitState(job, {"COMPLETED", "PENDING"}, kPatienceS), "COMPLETED");
 }

@@ -29,17 +29,26 @@ namespace weft {
 namespace {
 
 constexpr int64_t kCommTimeoutMs = 20000;
-// Returns what libraries hold of the device's memory, or this process's resident memory where the
-// device's is the host's. REQUIRES: whoever measured has freed its own.
-int64_t LibraryBytes(Device& device) {
-  if (const int64_t used = device.UsedBytes(); used > 0) return used;
+
+// A line of /proc/self/status, in bytes.
+int64_t StatusBytes(const std::string& wanted) {
   std::ifstream stream("/proc/self/status");
   for (std::string key; stream >> key;) {
     int64_t kib = 0;
-    if (key == "VmRSS:" && stream >> kib) return kib * 1024;
+    if (key == wanted && stream >> kib) return kib * 1024;
     stream.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
   return 0;
+}
+
+// Returns what libraries hold of the device's memory, or this process's resident memory where the
+// device's is the host's, and of that the pages of files, which all workers of a host share.
+// REQUIRES: whoever measured has freed its own.
+std::string LibraryJson(Device& device) {
+  const int64_t used = device.UsedBytes();
+  if (used > 0) return absl::StrCat(", \"library_bytes\": ", used);
+  return absl::StrCat(", \"library_bytes\": ", StatusBytes("VmRSS:"),
+                      ", \"shared_bytes\": ", StatusBytes("RssFile:"));
 }
 
 std::string JsonText(absl::string_view text) {
@@ -105,10 +114,10 @@ absl::StatusOr<std::string> MeasuredRates(const ProbeOptions& options, BackendKi
       *device, options.threads, kind == BackendKind::kCpu ? HostRateSizes() : GpuRateSizes(),
       precisions, options.seconds);
   // The workspaces are gone by now; what stays is the libraries'.
-  const int64_t library_bytes = LibraryBytes(*device);
+  const std::string libraries = LibraryJson(*device);
   api.close_device(device);
   RETURN_IF_ERROR(rates.status());
-  return absl::StrCat(RatesJson(*rates), ", \"library_bytes\": ", library_bytes);
+  return RatesJson(*rates) + libraries;
 }
 
 absl::StatusOr<std::string> MeasuredProduct(const ProbeOptions& options, BackendKind kind,
@@ -159,12 +168,12 @@ absl::StatusOr<std::string> MeasuredLinks(const ProbeOptions& options, BackendKi
   constexpr double kThisNode = 0;
   ASSIGN_OR_RETURN(const LinkTimes links,
                    MeasureLinks(kind, *device, *comm, kThisNode, options.seconds, [] {}));
-  const int64_t library_bytes = LibraryBytes(*device);
+  const std::string libraries = LibraryJson(*device);
   const bool first = comm->rank() == 0;
   api.close_comm(comm);
   api.close_device(device);
   if (!first) return std::string();
-  return absl::StrCat(LinksJson(links), ", \"library_bytes\": ", library_bytes);
+  return LinksJson(links) + libraries;
 }
 
 }  // namespace

@@ -30,9 +30,9 @@ struct ProbeOptions {
 // "compute_units": 0}], "notes": ["..."]}, the notes of SettleLibraryEnvironment, and, for kRates,
 // "rates": {"matmuls": [{"m", "n", "k", "precision", "flops_per_s"}], "stream_bytes_per_s",
 // "operation_bytes_per_s", "attention_flops_per_s", "attention_precision", "op_overhead_s"} and
-// "library_bytes"; for kProduct "product_flops_per_s"; for kLinks "ranks", "collectives":
-// [{"collective", "ranks", "bytes", "seconds"}] and "library_bytes". InvalidArgument for an unknown
-// backend; what a backend cannot do comes back in its own words.
+// "library_bytes", on CPUs "shared_bytes"; for kProduct "product_flops_per_s"; for kLinks "ranks",
+// "collectives": [{"collective", "ranks", "bytes", "seconds"}] and the same. InvalidArgument for an
+// unknown backend; what a backend cannot do comes back in its own words.
 absl::Status Probe(const ProbeOptions& options);
 
 // Says on stderr what went wrong. 0; 2 for a wrong call or what this machine's

@@ -203,6 +203,11 @@ class Link::Impl {
     return std::exchange(taken_wish_, save_wish_) != save_wish_;
   }
 
+  bool IsCoordinatorAway() const {
+    const std::lock_guard lock(mutex_);
+    return is_away_;
+  }
+
   bool IsRankZero() const { return options_.rank == 0; }
 
  private:
@@ -339,6 +344,7 @@ class Link::Impl {
         const bool prolongs = has_lease_ && !order.lease().replaces();
         stop_at_ms_ = prolongs ? std::max(stop_at_ms_, until_ms) : until_ms;
         has_lease_ = true;
+        is_away_ = order.lease().is_absence();
         heartbeat_ms_ = std::max<int64_t>(1, order.lease().heartbeat_ms());
       }
       Acknowledge(order.acknowledged());
@@ -408,6 +414,7 @@ class Link::Impl {
   int64_t acknowledged_ = 0;
   int64_t stop_at_ms_ = 0;  // when this worker has to be gone
   bool has_lease_ = false;
+  bool is_away_ = false;  // the coordinator, as the newest lease says
   int64_t heartbeat_ms_ = kFirstHeartbeatMs;
   bool welcome_ = false;
   bool broken_ = false;
@@ -541,6 +548,10 @@ void Link::ReportFault(const absl::Status& fault, bool loading, int64_t timeout_
   report.mutable_fault()->set_message(absl::StrCat(fault.message()));
   report.mutable_fault()->set_loading(loading);
   impl_->WaitUntilJournaled(impl_->Report(std::move(report)), timeout_ms);
+}
+
+bool Link::IsCoordinatorAway() const {
+  return impl_->IsCoordinatorAway();
 }
 
 bool Link::TakeSaveWish() {

@@ -77,6 +77,8 @@ class Link final {
   bool StopRequested() const;  // a Stop order has come
   // A checkpoint was asked for since the last call that returned true.
   bool TakeSaveWish();
+  // The coordinator has said that it ends for a while, and no other one has been heard since.
+  bool IsCoordinatorAway() const;
 
  private:
   class Impl;

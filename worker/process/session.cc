@@ -200,6 +200,7 @@ RunHooks HooksOf(Link& link, Shared& shared, Device& device, const JobSpec& job)
       .computes_by = {},
       .stop_requested = [&] { return shared.stop_signal || link.StopRequested(); },
       .save_requested = [&] { return link.TakeSaveWish(); },
+      .coordinator_is_away = [&] { return link.IsCoordinatorAway(); },
       .ready =
           [&, log](int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes) {
             log->BeforeSteps(allocated_bytes);

@@ -22,6 +22,7 @@ struct StepReport {
   std::optional<double> valid_loss;
   bool stopping = false;      // all ranks agreed to save and stop after this step
   bool saving = false;        // all ranks agreed to save after this step, and to go on
+  bool away = false;          // for some rank the coordinator is away
   bool skipped = false;       // loss or norm is not finite: no weight and no state has changed
   int64_t skipped_steps = 0;  // of the run so far
   // Rank 0 says here, once it has written its line, why lines of metrics.jsonl wait in memory.

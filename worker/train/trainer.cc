@@ -45,9 +45,11 @@ absl::Status CheckTrainable(const JobSpec& job, const Layout& layout) {
 // A save that has no next interval is tried again: for ten minutes at the end of training, for
 // seconds on a stop.
 // Wishes of all ranks are added up in one number: whole ones are for a stop, and of the smaller
-// ones even 2^24 - 1 make no whole one. Sums of both are exact.
+// ones even 2^18 - 1 make none of the next. Sums of all three are exact in a double's 53 bits below
+// 2^17 ranks.
 constexpr double kStopWish = 1;
-constexpr double kSaveWish = 0x1p-24;
+constexpr double kSaveWish = 0x1p-18;
+constexpr double kAwayWish = 0x1p-36;
 constexpr int kTriesAtTheEnd = 60;
 constexpr std::chrono::milliseconds kPauseAtTheEnd{10000};
 constexpr int kTriesToStop = 3;
@@ -251,8 +253,14 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
             absl::StrCat("step ", step, ", the last one, could not be saved: ", end.reason,
                          "; cure that and run the same command again"));
       }
-    } else if (report.saving || (interval > 0 && step % interval == 0)) {
-      RETURN_IF_ERROR(Save(step).status());
+    } else if (put_off_ || report.saving || (interval > 0 && step % interval == 0)) {
+      if (report.away && !put_off_) {
+        Warn(absl::StrCat("step ", step,
+                          " is not saved while the coordinator (weftd) is away; the ",
+                          "first step after its return is"));
+      }
+      put_off_ = report.away;
+      if (!put_off_) RETURN_IF_ERROR(Save(step).status());
     }
   }
   RETURN_IF_ERROR(zero_->AwaitParameters());  // still the step's, and of its budget
@@ -370,7 +378,8 @@ absl::Status Trainer::ReduceNorm(int64_t step) {
     AddPrimaryGradientSquares(parameters_->own(), totals_.squares, device_);
   }
   const double wish = (hooks_.stop_requested && hooks_.stop_requested() ? kStopWish : 0) +
-                      (hooks_.save_requested && hooks_.save_requested() ? kSaveWish : 0);
+                      (hooks_.save_requested && hooks_.save_requested() ? kSaveWish : 0) +
+                      (hooks_.coordinator_is_away && hooks_.coordinator_is_away() ? kAwayWish : 0);
   if (wish > 0) device_.CopyIn(totals_.wishes, &wish);
   if (step != hooks_.skips_reduction_in_step) {
     RETURN_IF_ERROR(groups_->SumOverWorld(totals_.sums));
@@ -409,7 +418,9 @@ absl::Status Trainer::ReadTotals(StepReport& report) {
   report.loss = loss / static_cast<double>(report.tokens);
   report.grad_norm = std::sqrt(squares) / loss_scale_;
   report.stopping = wishes >= kStopWish;
-  report.saving = wishes > std::floor(wishes);
+  const double smaller = (wishes - std::floor(wishes)) / kSaveWish;
+  report.saving = smaller >= 1;
+  report.away = smaller > std::floor(smaller);
   // All ranks have the same two numbers, so all come to the same verdict, as their devices have.
   report.skipped = !guard_->Admit(report.step, report.loss, report.grad_norm);
   report.skipped_steps = guard_->progress().skipped_steps;

@@ -78,6 +78,9 @@ struct RunHooks {
   std::function<bool()> stop_requested;
   // The same for a checkpoint: all ranks save at that step's end, and go on.
   std::function<bool()> save_requested;
+  // The same where the coordinator is away for longer than a lease: a save that comes due waits for
+  // the first step at whose end nobody misses it.
+  std::function<bool()> coordinator_is_away;
   std::function<void(int64_t after_step, int64_t allocated_bytes, int64_t planned_bytes)> ready;
   // Waits until every rank is ready, however slowly one loads: no collective, and so no deadline of
   // one, runs meanwhile.
@@ -209,6 +212,7 @@ class Trainer final {
   std::vector<std::string> differences_;
   int64_t after_step_ = 0;    // step of the loaded checkpoint
   int64_t saves_ = 0;         // tried in this generation
+  bool put_off_ = false;      // a save came due while the coordinator was away
   int64_t unsaved_step_ = 0;  // the last one whose save was given up; 0: none was
   bool loading_ = false;
   double loss_scale_ = 1;  // of the last step's gradients

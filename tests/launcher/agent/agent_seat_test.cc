@@ -123,6 +123,23 @@ TEST_F(AgentSeatTest, IsNoLeftoverWhileItIsTaken) {
   EXPECT_THAT(TemporaryFoldersLeft(), ::testing::Contains(folder_));
 }
 
+TEST_F(AgentSeatTest, IsClearedOfWhatAKilledAgentHasLeftAndOfNothingElse) {
+  EXPECT_TRUE(AgentSeat::Clear(run_, kHost)) << "nothing is there";
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+  const Other before = Agent(kLong);
+  before.AwaitBegin();
+  EXPECT_FALSE(AgentSeat::Clear(run_, kHost)) << "it sits there";
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/ranks.sock"));
+  kill(before.pid, SIGKILL);
+  before.Wait();
+  ASSERT_TRUE(std::filesystem::exists(folder_));
+  std::filesystem::create_directories(TemporaryFolders(run_, kHost).back() + "/g1/session");
+  EXPECT_TRUE(AgentSeat::Clear(run_, kHost));
+  for (const std::string& folder : TemporaryFolders(run_, kHost)) {
+    EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
+  }
+}
+
 TEST_F(AgentSeatTest, IsAnotherOneForEachRunAndEachHost) {
   const Other before = Agent(kLong);
   before.AwaitBegin();

@@ -23,7 +23,7 @@ TEST(HeldLease, LastsThroughAnAbsenceAndNoLongerThanTheFirstLeaseAfterIt) {
   HeldLease lease;
   lease.BeginStream();
   lease.Take(1000, 8000);
-  EXPECT_EQ(lease.TakeAbsence(600000), (ForRanks{601000, 1000, false}));
+  EXPECT_EQ(lease.TakeAbsence(600000), (ForRanks{601000, 1000, false, true}));
   EXPECT_TRUE(lease.has_promise());
   EXPECT_EQ(lease.ranks_stop_ms(), 601000);
   EXPECT_EQ(lease.end_ms(), 602600) << "ranks have stopped before";

@@ -237,6 +237,10 @@ TEST_F(JobYaml, ReadsTheModelFromAConfigJson) {
   EXPECT_EQ(Error(text),
             "config.json: model.path: line 2, byte 36: not JSON: found \" \"n_layer\": }\"; "
             "expected a config.json");
+  // It is JSON, but none that is read: nothing is said of keys that were not.
+  folder_.Write("config.json",
+                "{\"model_type\": \"gpt2\", \"" + std::string(100000, 'k') + "\": 1}");
+  EXPECT_EQ(Error(text), "config.json:1: model.path: not valid YAML: end of map flow not found");
 }
 
 TEST_F(JobYaml, ReadsALlama) {
@@ -505,6 +509,20 @@ TEST_F(JobYaml, PassesOverWhatAGlobMeetsBesideFiles) {
   ASSERT_EQ(file->job.data.train.size(), 1);
   EXPECT_EQ(file->job.data.train[0].path, folder_.path() + "/set/a.txt");
   EXPECT_THAT(file->notes[0], HasSubstr("data.train: 2 of the 3 that "));
+  // As other systems write them.
+  for (const char* given : {"set/a.txt", "'set/a.t?t'", "[set/a.txt]", "['set/a.txt']",
+                            "[{path: set/a.txt}]", "{path: set/a.txt}"}) {
+    SCOPED_TRACE(given);
+    const auto plain =
+        Read(JobWith("corpus.txt", "corpus.txt"), {absl::StrCat("data.train=", given)});
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    ASSERT_EQ(plain->job.data.train.size(), 1);
+    EXPECT_EQ(plain->job.data.train[0].path, folder_.path() + "/set/a.txt");
+  }
+  EXPECT_THAT(Error(JobWith("corpus.txt", "corpus.txt"), {"data.train=7"}),
+              HasSubstr("expected a file, or a list of files"));
+  EXPECT_THAT(Error(JobWith("corpus.txt", "corpus.txt"), {"data.train=[true]"}),
+              HasSubstr("expected a file, or a list of files"));
   EXPECT_THAT(Error(JobWith("corpus.txt", "\"set/e*.txt\"")),
               HasSubstr("is empty; training needs"));
 }

@@ -33,6 +33,12 @@ const Spec kSpecs[] = {
      "profile: h100x8, nodes: 2, runtime_class: nvidia, remote_path: /sw/weft/bin, "
      "resources: {rdma/ib: '1', cpu: '64'}"},
     {"jobset", kLarge, "profile: h100x8, nodes: 2, jobset: true, queue: lab"},
+    {"passed_on", kTiny,
+     "profile: cpu, slots: 2, nodes: 1, pod: {tolerations: [{key: lab/gpu, operator: Exists}], "
+     "imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {"
+     "preferredDuringSchedulingIgnoredDuringExecution: []}}, annotations: {inject: 'false'}, "
+     "labels: {team: a}, fsGroup: 1000, ttlSecondsAfterFinished: 86400, ownerReferences: "
+     "[{apiVersion: v1, kind: Pod, name: parent, uid: '12', controller: true}]}"},
 };
 
 absl::StatusOr<JobFile> FileOf(const std::string& model, const std::string& cluster) {
@@ -55,6 +61,15 @@ TEST(Manifest, AsksForWhatTheJobNeeds) {
         {.job_text = JobFileText(file->job), .run_folder = "/data/runs/tiny_1", .save_s = 4});
     ExpectGolden(std::string("kubernetes_") + spec.name + ".yaml", text);
   }
+}
+
+TEST(Manifest, RefusesFieldsThatWeftSaysItself) {
+  EXPECT_THAT(
+      std::string(
+          FileOf(kTiny, "profile: cpu, slots: 2, pod: {containers: []}").status().message()),
+      HasSubstr("cluster.pod.containers: is weft's own to say"));
+  EXPECT_THAT(std::string(FileOf(kTiny, "profile: cpu, slots: 2, pod: [a]").status().message()),
+              HasSubstr("cluster.pod: found a list of 1; expected a map"));
 }
 
 // The pods read the job that was asked for.

@@ -118,7 +118,20 @@ TEST(ClusterFromProbes, OfOneWorkerNeedsNoLinks) {
   const auto cluster = ClusterFromProbes(facts, kRates, "");
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_TRUE(cluster->collectives.empty());
-  EXPECT_EQ(cluster->device.library_bytes, int64_t{256} << 20);
+  EXPECT_EQ(cluster->device.library_bytes, 60000000);
+}
+
+// Pages of programs and libraries are there once, however many workers a host has.
+TEST(ClusterFromProbes, CountOnceForAHostWhatItsWorkersShare) {
+  std::string rates = kRates;
+  std::string links = kLinks;
+  rates.replace(rates.find("\"library_bytes\""), 0, "\"shared_bytes\": 25000000, ");
+  links.replace(links.find("\"library_bytes\""), 0, "\"shared_bytes\": 32000000, ");
+  const auto cluster = ClusterFromProbes(Facts(), rates, links);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->host_library_bytes, 32000000 + (int64_t{96} << 20));
+  EXPECT_EQ(cluster->device.library_bytes, 2 * (200000000 - 32000000));
+  EXPECT_LE(4 * cluster->device.memory_bytes + cluster->host_library_bytes, int64_t{8} << 30);
 }
 
 // A transfer that takes 10 us and a byte 1 ns among groups of one rank per node.

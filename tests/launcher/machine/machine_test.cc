@@ -33,6 +33,19 @@ TEST_F(Machine, IsLimitedByEveryGroupAboveUs) {
   EXPECT_EQ(AvailableMemoryBytesBelow(root_.path()), 700);
 }
 
+TEST_F(Machine, CountsPagesOfFilesThatTheKernelGivesUpAsFree) {
+  root_.Write("proc/self/cgroup", "0::/a/b\n");
+  root_.Write("sys/fs/cgroup/a/memory.max", "1000\n");
+  root_.Write("sys/fs/cgroup/a/memory.current", "900\n");
+  root_.Write("sys/fs/cgroup/a/memory.stat", "anon 200\nactive_file 100\ninactive_file 600\n");
+  EXPECT_EQ(AvailableMemoryBytesBelow(root_.path()), 700);
+  root_.Write("proc/self/cgroup", "7:memory:/a\n");
+  root_.Write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000\n");
+  root_.Write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "900\n");
+  root_.Write("sys/fs/cgroup/memory/a/memory.stat", "inactive_file 0\ntotal_inactive_file 500\n");
+  EXPECT_EQ(AvailableMemoryBytesBelow(root_.path()), 600);
+}
+
 TEST_F(Machine, KnowsTheOldControlGroupsToo) {
   root_.Write("proc/self/cgroup", "4:cpu:/a\n7:memory:/a\n");
   root_.Write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000\n");

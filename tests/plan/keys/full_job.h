@@ -25,6 +25,7 @@ inline Cluster FullCluster() {
   cluster.cores_per_node = 16;
   cluster.nics_per_node = 4;
   cluster.host_memory_bytes = 2000;
+  cluster.host_library_bytes = 300;
   cluster.device = device;
   cluster.intra_node = {1e-6, 2e10, true};
   cluster.inter_node = {3e-6, 4e9, true};
@@ -57,6 +58,20 @@ inline LayoutSpec FullLayoutSpec() {
           .recompute_per_stage = {Recompute::kNone, Recompute::kSelective}};
 }
 
+// {tolerations: [{key: gpu}], fsGroup: 1000, hostNetwork: true, version: "1", affinity: null}
+inline PassedOn FullPod() {
+  using Kind = PassedOn::Kind;
+  const PassedOn key = {Kind::kMap, "", {"key"}, {{Kind::kText, "gpu", {}, {}}}};
+  return {Kind::kMap,
+          "",
+          {"tolerations", "fsGroup", "hostNetwork", "version", "affinity"},
+          {{Kind::kList, "", {}, {key}},
+           {Kind::kWord, "1000", {}, {}},
+           {Kind::kWord, "true", {}, {}},
+           {Kind::kText, "1", {}, {}},
+           {}}};
+}
+
 inline SchedulerSpec FullScheduler() {
   return {Scheduler::kSlurm,
           "gpu",
@@ -80,7 +95,8 @@ inline SchedulerSpec FullScheduler() {
            "amd.com/gpu",
            {{"rdma/ib", "1"}},
            {{"pool", "batch"}},
-           true}};
+           true,
+           FullPod()}};
 }
 
 inline DataSpec FullData() {

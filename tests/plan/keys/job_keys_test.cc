@@ -58,7 +58,8 @@ TEST(JobKeys, AreFrozen) {
       "cluster.reservation cluster.time cluster.dependency cluster.sbatch_options cluster.setup "
       "cluster.container cluster.image cluster.namespace cluster.volume cluster.volume_path "
       "cluster.queue cluster.priority_class cluster.runtime_class cluster.gpu_resource "
-      "cluster.resources cluster.node_selector cluster.jobset cluster.env deterministic "
+      "cluster.resources cluster.node_selector cluster.jobset cluster.pod cluster.env "
+      "deterministic "
       "resolved",
       ' ');
   std::vector<std::string> keys;
