@@ -8,12 +8,17 @@ numpy. Every tensor is random (no bias is zero, no norm is one), so that a tenso
 would show. PyTorch computes in double precision, so that what is seen is weft's fp32 rounding; the
 names and shapes are mapped here once more, by hand, not by weft's export.
 
+transformers also saves the directory again: each tensor has the same bytes, each key of config.json
+that it reads the same value.
+
 Bounds, as everywhere in tests/parity: losses within 1e-6, relative; each gradient tensor within
 ||g - e|| <= 2e-6 max(||e||, 1e-3 ||E||), E all gradients; logits within 2e-6 of their norm.
 
-On 2026-11-21 with torch 2.15.0, transformers 5.23.0 and numpy 2.4.6:
-  gpt2: logits 2.4e-07, worst gradient 9.4e-07, losses 6.1e-09 (of 10 steps, 5.9613 to 4.3096)
-  llama: logits 2.8e-07, worst gradient 1.4e-06, losses 2.0e-08 (of 10 steps, 5.8517 to 4.4260)
+On 2026-11-28 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 5):
+  gpt2: logits 4.6e-07, worst gradient 7.6e-07, losses 9.8e-09 (of 10 steps, 5.9613 to 4.3096)
+  llama: logits 4.8e-07, worst gradient 1.1e-06, losses 1.0e-08 (of 10 steps, 5.8517 to 4.4265)
+  qwen2 (yarn): logits 5.4e-07, worst gradient 1.2e-06, losses 1.8e-08 (of 10 steps, 5.8800 to 4.4038)
+  qwen3: logits 6.1e-07, worst gradient 1.6e-06, losses 1.9e-08 (of 10 steps, 5.8800 to 4.4384)
 """
 import json
 import pathlib
@@ -101,6 +106,26 @@ def clip(model, most):
             p.grad *= most / norm
 
 
+def same_directory(model, ours, theirs):
+    """transformers saves what it read of weft's export: the same bytes of every tensor, and the same
+    values of every key of config.json that its configuration of the type has."""
+    model.save_pretrained(theirs)
+    mine, back = load_file(ours / "model.safetensors"), load_file(theirs / "model.safetensors")
+    assert set(mine) == set(back), set(mine) ^ set(back)
+    for name, values in mine.items():
+        assert values.dtype == back[name].dtype and values.tobytes() == back[name].tobytes(), name
+    mine = json.loads((ours / "config.json").read_text())
+    back = json.loads((theirs / "config.json").read_text())
+    rope = back.pop("rope_parameters", None)
+    if rope is not None:
+        assert rope["rope_theta"] == mine["rope_theta"]
+        assert rope["rope_type"] == (mine["rope_scaling"] or {"rope_type": "default"})["rope_type"]
+    spelled_anew = {"dtype", "transformers_version"}
+    for key in set(mine) & set(back) - spelled_anew:
+        assert mine[key] == back[key], (key, mine[key], back[key])
+    return sorted(set(back) - set(mine) - spelled_anew)
+
+
 def compare(family, bin_folder, folder):
     folder.mkdir(parents=True)
     subprocess.run([f"{bin_folder}/weft_torch_side", family, str(folder)], check=True, timeout=600)
@@ -111,6 +136,8 @@ def compare(family, bin_folder, folder):
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
         folder / "hf", dtype=torch.float32, output_loading_info=True)
     assert not loading["missing_keys"] and not loading["unexpected_keys"], loading
+    besides = same_directory(model, folder / "hf", folder / "theirs")
+    print(f"{family}: the directory comes back the same; keys that weft leaves to defaults: {besides}")
     model = model.double().train()
     assert not any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules())
 

@@ -121,5 +121,67 @@ TEST(FirstColumn, IsThatOfAFusedLayersShare) {
   EXPECT_EQ(first("attn", 1), 0) << "memory of its own";
 }
 
+// Runs a pass on paper: says what reads a buffer that holds another value by then.
+std::vector<std::string> WrongReads(const BlockOps& block, const PassBuffers& places) {
+  std::vector<std::string> wrong;
+  std::vector<int> holds(places.buffers.size(), -1);  // the value, by its place
+  const auto buffer_of = [&](int value) { return places.of_value[static_cast<size_t>(value)]; };
+  const auto write = [&](int value) {
+    if (buffer_of(value) == PassBuffers::kInCache) return;
+    holds[static_cast<size_t>(buffer_of(value))] = block.PlaceOf(value);
+  };
+  const auto read = [&](int value) {
+    if (buffer_of(value) == PassBuffers::kInCache) return;
+    if (holds[static_cast<size_t>(buffer_of(value))] == block.PlaceOf(value)) return;
+    wrong.emplace_back(block.values[static_cast<size_t>(value)].name);
+  };
+  write(0);
+  for (const BlockOp& op : block.ops) {
+    for (const int value : op.in) read(value);
+    for (const int value : op.statistics) write(value);
+    for (const int value : op.out) write(value);
+    // What is written must not have taken the place of what the operation reads.
+    const bool is_in_place = block.PlaceOf(op.out.front()) == block.PlaceOf(op.in.back());
+    for (const int value : op.in) {
+      if (!is_in_place) read(value);
+    }
+  }
+  read(block.output);
+  return wrong;
+}
+
+std::vector<ModelShape> ModelsThatPass() {
+  ModelShape qwen3 = SmallLlama();
+  SetArchitecture(Architecture::kQwen3, qwen3);
+  ModelShape square = LlamaOf(2, 64, 8, 8, 64, 300);  // all values are as wide as residuals
+  return {SmallGpt2(), SmallLlama(), qwen3, square};
+}
+
+TEST(PassBuffers, HoldAValueUntilItWasReadForTheLastTime) {
+  for (const ModelShape& model : ModelsThatPass()) {
+    const BlockOps block = OpsOf(model, 0);
+    EXPECT_THAT(WrongReads(block, PassBuffersOf(block)), IsEmpty()) << ModelTypeOf(model);
+  }
+}
+
+// A value that were given back one operation early is read when another one is in its place.
+TEST(PassBuffers, AreFoundWrongWhereAValueGoesTooEarly) {
+  const BlockOps block = OpsOf(SmallLlama(), 0);
+  PassBuffers places = PassBuffersOf(block);
+  const auto index_of = [&](absl::string_view name) {
+    size_t value = 0;
+    while (block.values[value].name != name) ++value;
+    return value;
+  };
+  places.of_value[index_of("up")] = places.of_value[index_of("gate")];
+  EXPECT_THAT(WrongReads(block, places), testing::Contains("up"));
+}
+
+TEST(PassBuffers, OfALlamaShareThePlacesOfResidualsAndNorms) {
+  const PassBuffers places = PassBuffersOf(OpsOf(SmallLlama(), 0));
+  EXPECT_THAT(NamesOf(places.buffers),
+              ElementsAre("x", "norm1_rstd", "norm1_out", "q", "lse", "attn", "gate", "up", "act"));
+}
+
 }  // namespace
 }  // namespace weft
