@@ -86,6 +86,7 @@ std::string HuggingFaceConfig(const ModelShape& model) {
   // Whoever has a tokenizer knows them; the defaults of a family may lie outside the vocabulary.
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;
+  config["pad_token_id"] = nullptr;
   config["torch_dtype"] = "float32";
   return config.dump(2) + "\n";
 }

@@ -43,13 +43,28 @@ constexpr LayerName kLlamaLayers[] = {
     {"self_attn.k_norm", "attn.k_norm"}, {"post_attention_layernorm", "norm2"},
     {"mlp.gate_proj", "mlp.gate"},       {"mlp.up_proj", "mlp.up"},
     {"mlp.down_proj", "mlp.down"}};
+// Fused layers are one tensor.
+constexpr LayerName kPhi3Layers[] = {{"input_layernorm", "norm1"},
+                                     {"self_attn.qkv_proj", "attn.q attn.k attn.v"},
+                                     {"self_attn.o_proj", "attn.o"},
+                                     {"post_attention_layernorm", "norm2"},
+                                     {"mlp.gate_up_proj", "mlp.gate mlp.up"},
+                                     {"mlp.down_proj", "mlp.down"}};
+constexpr LayerName kStarcoder2Layers[] = {
+    {"input_layernorm", "norm1"},   {"self_attn.q_proj", "attn.q"},
+    {"self_attn.k_proj", "attn.k"}, {"self_attn.v_proj", "attn.v"},
+    {"self_attn.o_proj", "attn.o"}, {"post_attention_layernorm", "norm2"},
+    {"mlp.c_fc", "mlp.up"},         {"mlp.c_proj", "mlp.down"}};
 constexpr LayerName kLlamaBehind[] = {{"model.norm", "final_norm"}, {"lm_head", "head"}};
 
 Names NamesOf(const ModelShape& model) {
   if (model.architecture == Architecture::kGpt2) {
     return {"transformer.h.", kGpt2Before, kGpt2Layers, kGpt2Behind};
   }
-  return {"model.layers.", kLlamaBefore, kLlamaLayers, kLlamaBehind};
+  absl::Span<const LayerName> layers = kLlamaLayers;
+  if (model.architecture == Architecture::kPhi3) layers = kPhi3Layers;
+  if (model.architecture == Architecture::kStarcoder2) layers = kStarcoder2Layers;
+  return {"model.layers.", kLlamaBefore, layers, kLlamaBehind};
 }
 
 class Listing {

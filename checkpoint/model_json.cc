@@ -64,6 +64,10 @@ constexpr Member kMembers[] = {
     {"ffn_bias", &ModelShape::ffn_bias, true},
     {"learned_positions", &ModelShape::learned_positions, true},
     {"scaled_residual_init", &ModelShape::scaled_residual_init, true},
+    {"embedding_multiplier", &ModelShape::embedding_multiplier, true},
+    {"residual_multiplier", &ModelShape::residual_multiplier, true},
+    {"attention_multiplier", &ModelShape::attention_multiplier, true},
+    {"logits_scaling", &ModelShape::logits_scaling, true},
 };
 
 // Calls visit(reference to the member's value).

@@ -4,9 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -19,12 +17,6 @@ namespace {
 
 constexpr int64_t kLongestWords = 8192;
 constexpr char kAgentsFirstWords[] = " INFO weft agent ";  // of its log
-
-int64_t SizeOf(const std::string& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  return error ? 0 : static_cast<int64_t>(size);
-}
 
 // A pipe that holds all of `text`, so that nobody waits for the starter to read it.
 absl::Status FillPipe(const std::string& text, Descriptor* read_end, Descriptor* write_end) {
@@ -70,7 +62,7 @@ absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options
                                       "--bundle-from-stdin",
                                       "--leave-with-stdin"};
   for (std::string& option : SlotOptions(options.host)) command.push_back(std::move(option));
-  const int64_t log_begin = SizeOf(options.log);
+  const int64_t log_begin = EndOfLog(options.log);
   ASSIGN_OR_RETURN(ChildProcess starter,
                    ChildProcess::Start({.argv = options.starter.argv(options.host, command),
                                         .env = {},
@@ -80,7 +72,7 @@ absl::StatusOr<RemoteAgent> RemoteAgent::Start(const RemoteAgentOptions& options
 }
 
 std::string RemoteAgent::Words() const {
-  return ReadTail(log_, std::clamp<int64_t>(SizeOf(log_) - log_begin_, 0, kLongestWords));
+  return ReadTailFrom(log_, log_begin_, kLongestWords);
 }
 
 bool RemoteAgent::CameUp() const {

@@ -51,6 +51,12 @@ Json OwnLike(const Json& theirs, const ModelShape& model) {
   return own;
 }
 
+// Manifests of before architectures were told apart call all of these llama.
+bool IsSameShape(ModelShape own, const ModelShape& model) {
+  own.architecture = model.architecture;
+  return own == model;
+}
+
 }  // namespace
 
 std::string SourceOf(const Manifest& manifest) {
@@ -76,7 +82,7 @@ absl::StatusOr<HuggingFaceForm> FormLike(const std::string& source, const ModelS
     }
     if (wanted.empty()) wanted = DtypeOf(theirs);
     const absl::StatusOr<ModelShape> own = StatedModel(source);
-    config = own.ok() && *own == model ? std::move(theirs) : OwnLike(theirs, model);
+    config = own.ok() && IsSameShape(*own, model) ? std::move(theirs) : OwnLike(theirs, model);
     for (const char* const name : kBesides) {
       if (IsFile(absl::StrCat(source, "/", name))) {
         form.besides.push_back(absl::StrCat(source, "/", name));

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,16 @@ std::string ReadTail(const std::string& path, int64_t bytes) {
   close(file.descriptor);
   text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
   return text;
+}
+
+int64_t EndOfLog(const std::string& path) {
+  std::error_code error;
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(size);
+}
+
+std::string ReadTailFrom(const std::string& path, int64_t begin, int64_t bytes) {
+  return ReadTail(path, std::clamp<int64_t>(EndOfLog(path) - begin, 0, bytes));
 }
 
 std::string LastLines(absl::string_view text, int lines, size_t bytes) {

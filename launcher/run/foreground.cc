@@ -205,9 +205,9 @@ void CleanAfter(const std::string& run_id) {
   RemoveTemporaryFolders(run_id);
 }
 
-// `disk`: as FullDiskText.
-std::string CoordinatorsEndText(const std::string& log, const std::string& disk) {
-  const std::string last = LastReasons(ReadTail(log, 4096), 1, 1000);
+// `begin`: of what this weftd has written to its log. `disk`: as FullDiskText.
+std::string CoordinatorsEndText(const std::string& log, int64_t begin, const std::string& disk) {
+  const std::string last = LastReasons(ReadTailFrom(log, begin, 4096), 1, 1000);
   if (last.empty()) {
     return absl::StrCat("the coordinator (weftd) ended", disk, " and has not said why; its log is ",
                         log);
@@ -216,10 +216,11 @@ std::string CoordinatorsEndText(const std::string& log, const std::string& disk)
                       ":\n  | ", last);
 }
 
-// Why weftd has ended before it served. `log`: what it said.
-absl::Status EndedAtOnce(int wait_status, const std::string& run_folder, const std::string& log) {
+// Why weftd has ended before it served. `log`: what it said, from `begin` on.
+absl::Status EndedAtOnce(int wait_status, const std::string& run_folder, const std::string& log,
+                         int64_t begin) {
   constexpr int kTryAgain = 75;  // weftd's word for it
-  const std::string last = LastReasons(ReadTail(log, 4096), 5, 2000);
+  const std::string last = LastReasons(ReadTailFrom(log, begin, 4096), 5, 2000);
   const std::string text = absl::StrCat(
       "weftd ended at once",
       WIFSIGNALED(wait_status) ? absl::StrCat(", by signal ", WTERMSIG(wait_status)) : "",
@@ -317,6 +318,7 @@ class Foreground {
 
   absl::Status StartDaemon() {
     daemon_.reset();
+    log_begin_ = EndOfLog(DaemonLog());
     ASSIGN_OR_RETURN(
         ChildProcess daemon,
         ChildProcess::Start({.argv = DaemonArgv(options_, door_.get()),
@@ -352,7 +354,7 @@ class Foreground {
     while (absl::Now() < deadline) {
       if (options_.stop->load() == StopWish::kNow) return absl::CancelledError("stopped at once");
       if (const std::optional<int> status = daemon_->Ended())
-        return EndedAtOnce(*status, options_.paths.folder, log);
+        return EndedAtOnce(*status, options_.paths.folder, log, log_begin_);
       absl::StatusOr<std::unique_ptr<ControlClient>> client = OpenDaemon(options_.socket);
       if (client.ok()) {
         client_ = *std::move(client);
@@ -493,7 +495,7 @@ class Foreground {
   RunOutcome CoordinatorLost() {
     const std::string log = DaemonLog();
     const std::string disk = FullDiskText(options_.paths.folder);
-    Say(CoordinatorsEndText(log, disk));
+    Say(CoordinatorsEndText(log, log_begin_, disk));
     return {RunEnd::kCoordinatorLost, disk, saved_step_};
   }
 
@@ -507,6 +509,7 @@ class Foreground {
   SilenceWatch silence_;
   std::optional<ChildProcess> daemon_;
   int daemon_starts_ = 0;
+  int64_t log_begin_ = 0;              // of the weftd that was started last
   int failed_hosts_ = 0;               // that did not come up
   std::unique_ptr<NetworkDoor> door_;  // null: all agents are on this host
   Agents agents_;

@@ -93,12 +93,25 @@ class Builder {
   }
 
   // The first branch is a sum in the place of the result before the residual is added to it.
-  int AddResidual(absl::string_view name, int residual, const std::vector<int>& branches) {
+  // `scaled`: the branch's name once it was multiplied, where the model does so.
+  int AddResidual(absl::string_view name, absl::string_view scaled, int residual,
+                  std::vector<int> branches) {
+    if (model_.residual_multiplier != 1) {
+      for (int& branch : branches) branch = AddScaled(scaled, branch);
+    }
     const int out = AddValue(name, Rows::kPart, Whole(model_.hidden_size));
     block_.values[static_cast<size_t>(branches.front())].place = out;
     BlockOp op = {.kind = OpKind::kAdd, .in = {residual}};
     op.in.insert(op.in.end(), branches.begin(), branches.end());
     return AddOp(std::move(op), out);
+  }
+
+  // In the same place.
+  int AddScaled(absl::string_view name, int in) {
+    const BlockValue x = block_.values[static_cast<size_t>(in)];
+    const int out = AddValue(name, x.rows, x.cols);
+    block_.values[static_cast<size_t>(in)].place = out;
+    return AddOp({.kind = OpKind::kScale, .in = {in}, .factor = model_.residual_multiplier}, out);
   }
 
   // `parts` are columns of `whole`.
@@ -299,7 +312,8 @@ const OpRule& RuleOf(OpKind kind) {
       {},
       // kAttention
       {.input_reads_in = true, .input_reads_out = true, .reads_statistics = true},
-      // kAdd
+      // kScale, kAdd
+      {},
       {.gradient = Gradient::kPasses},
       // kGelu, kSquaredRelu, kSwiGlu
       {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
@@ -336,7 +350,7 @@ BlockOps OpsOf(const ModelShape& model, int64_t block) {
                                                .cols = Builder::Whole(model.hidden_size),
                                                .has_bias = model.has_output_bias()},
                                               attended, ResidualStd(model));
-  const int x_mid = builder.AddResidual("x_mid", x, {attention_out});
+  const int x_mid = builder.AddResidual("x_mid", "attn_scaled", x, {attention_out});
   const int to_mlp =
       builder.AddNorm({"norm2", "norm2_out", "norm2_mean", "norm2_rstd"}, x_mid, has_mean);
   std::vector<int> branches;
@@ -347,7 +361,7 @@ BlockOps OpsOf(const ModelShape& model, int64_t block) {
         model, {"mlp.gate", "mlp.up", "mlp.down", "gate", "up", "act", "mlp_out", "gate_up"},
         Builder::Units(model.ffn_size, 1), 0, to_mlp, builder)};
   }
-  return builder.Take(builder.AddResidual("out", x_mid, branches));
+  return builder.Take(builder.AddResidual("out", "mlp_scaled", x_mid, branches));
 }
 
 BlockOps Fuse(BlockOps block, absl::string_view joint) {

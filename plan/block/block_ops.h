@@ -74,6 +74,7 @@ enum class OpKind {
   kRotate,     // in: queries or keys; out: turned by their position, in place
   kJoinHeads,  // in: parts of each head, one of them maybe shared by all; out: heads
   kAttention,  // in: q, k, v; out: softmax(q k') v; statistics: log of the sums of exponentials
+  kScale,      // in: x; out: x times the operation's factor
   kAdd,        // in: a residual and what is added; out: the sum, in the place of the latter
   kGelu,       // in: x; out: its activation, likewise:
   kSquaredRelu,
@@ -108,6 +109,7 @@ struct BlockOp {
   // Linear layers with one name here follow each other, read the same input and may be one product
   // (Fuse); the name is that of the wide output. Empty: this one is by itself.
   absl::string_view joint = {};
+  double factor = 1;  // of kScale
 };
 
 struct BlockOps {

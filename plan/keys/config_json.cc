@@ -159,6 +159,7 @@ class Reading {
   static Value SameInOurWords(absl::string_view name, const Value& node) {
     Value same = node;
     if (name == "hidden_act" && node.scalar == "swish") same.scalar = "silu";
+    if (name == "hidden_act" && node.scalar == "gelu_pytorch_tanh") same.scalar = "gelu_new";
     if (name == "activation_function" && node.scalar == "gelu_pytorch_tanh") {
       same.scalar = "gelu_new";
     }

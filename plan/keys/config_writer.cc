@@ -22,14 +22,19 @@ const OneWay kOneWays[] = {
     {"resid_pdrop", [] { return Value::Number(0); }},
     {"embd_pdrop", [] { return Value::Number(0); }},
     {"attn_pdrop", [] { return Value::Number(0); }},
+    {"residual_dropout", [] { return Value::Number(0); }},
+    {"embedding_dropout", [] { return Value::Number(0); }},
     {"mlp_bias", [] { return Value::Flag(false); }},
+    {"use_bias", [] { return Value::Flag(true); }},
+    {"attention_out_bias", [] { return Value::Flag(false); }},
     {"use_sliding_window", [] { return Value::Flag(false); }},
     {"sliding_window", [] { return Value(); }},  // what a silent file means may be a window
 };
 
 std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key) {
   if (key == "hidden_act" || key == "activation_function") {
-    return Value::Text(WordOf(model.activation));
+    const bool is_tanh_form = key == "hidden_act" && model.activation == Activation::kGelu;
+    return Value::Text(is_tanh_form ? "gelu_pytorch_tanh" : WordOf(model.activation));
   }
   for (const OneWay& one : kOneWays) {
     if (one.key == key) return one.value();

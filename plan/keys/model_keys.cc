@@ -42,7 +42,7 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(num_blocks), "num_hidden_layers n_layer num_layers n_layers", true, true},
     {WEFT_FIELD(num_heads), "num_attention_heads n_head n_heads", true, true},
     {WEFT_FIELD(ffn_size), "intermediate_size n_inner", false, true},
-    {WEFT_FIELD(norm_eps), "norm_eps"},
+    {WEFT_FIELD(norm_eps), "norm_eps norm_epsilon rms_norm_eps"},
     {WEFT_FIELD(initializer_range)},
     {WEFT_FIELD(tied_embeddings)},
     {WEFT_FIELD(num_kv_heads)},
@@ -65,6 +65,10 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(qk_norms), "qk_layernorm"},
     {WEFT_FIELD(layer_norms)},
     {WEFT_FIELD(plain_ffn)},
+    {WEFT_FIELD(embedding_multiplier)},
+    {WEFT_FIELD(residual_multiplier)},
+    {WEFT_FIELD(attention_multiplier)},
+    {WEFT_FIELD(logits_scaling)},
 };
 #undef WEFT_FIELD
 #undef WEFT_LATENT
@@ -78,7 +82,8 @@ constexpr absl::string_view kRopeParameters = "rope_parameters";
 constexpr absl::string_view kSharedExperts = "n_shared_experts";
 
 constexpr absl::string_view kDropouts[] = {
-    "resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "router_jitter_noise",
+    "resid_pdrop",      "embd_pdrop",        "attn_pdrop",          "attention_dropout",
+    "residual_dropout", "embedding_dropout", "router_jitter_noise",
 };
 
 // Keys that change the mathematics, with the only values that can be carried out (the first one is
@@ -97,9 +102,13 @@ constexpr FixedKey kGpt2Fixed[] = {
     {"scale_attn_by_inverse_layer_idx", "false"},
 };
 constexpr FixedKey kLlamaFixed[] = {
-    {"mlp_bias", "false"},   {"attention_dropout", "0"},   {"router_jitter_noise", "0"},
-    {"moe_layer_freq", "1"}, {"decoder_sparse_step", "1"}, {"use_sliding_window", "false"},
+    {"mlp_bias", "false"},      {"attention_dropout", "0"},   {"router_jitter_noise", "0"},
+    {"moe_layer_freq", "1"},    {"decoder_sparse_step", "1"}, {"use_sliding_window", "false"},
+    {"resid_pdrop", "0"},       {"embd_pdrop", "0"},          {"residual_dropout", "0"},
+    {"embedding_dropout", "0"}, {"use_bias", "true"},         {"attention_out_bias", "false"},
 };
+constexpr absl::string_view kOfFewTypes =
+    "resid_pdrop embd_pdrop residual_dropout embedding_dropout use_bias attention_out_bias";
 // The activation is the type's own to say (plan/keys/model_types.h).
 constexpr absl::string_view kActivation = "hidden_act";
 constexpr absl::string_view kAttentionBias = "attention_bias";
@@ -123,9 +132,14 @@ ModelKeys KeysOf(ModelFamily family) {
   return KeysOf(family == ModelFamily::kGpt2 ? Architecture::kGpt2 : Architecture::kLlama);
 }
 
+// Keys of kLlamaFixed that only those types have that read them.
+bool IsOfOtherTypes(const ModelType& type, absl::string_view key) {
+  return Lists(kOfFewTypes, key) && !Lists(type.reads, key);
+}
+
 // The row of a key or of one of its other names; null if there is none.
-const ModelKey* RowFor(ModelFamily family, absl::string_view name) {
-  const ModelKeys keys = KeysOf(family);
+const ModelKey* RowFor(const ModelType& type, absl::string_view name) {
+  const ModelKeys keys = KeysOf(type.architecture);
   for (const ModelKey& row : kModelKeys) {
     const absl::string_view key = keys.*row.key;
     if (!key.empty() && (key == name || Lists(row.others, name))) return &row;
@@ -133,7 +147,9 @@ const ModelKey* RowFor(ModelFamily family, absl::string_view name) {
   return nullptr;
 }
 
-bool IsFixed(ModelFamily family, absl::string_view key) {
+bool IsFixed(const ModelType& type, absl::string_view key) {
+  if (IsOfOtherTypes(type, key)) return false;
+  const ModelFamily family = type.family;
   const bool llama = family == ModelFamily::kLlama;
   if (llama && (key == kAttentionWindow || key == kActivation || key == kDenseBlocks)) return true;
   for (const FixedKey& fixed : FixedOf(family)) {
@@ -160,16 +176,16 @@ std::string UnknownKeyText(const ModelType& type, absl::string_view name, bool i
 // Adds the keys of `from` to `merged` under the family's own names.
 void Merge(const ModelType& type, const Value& from, bool is_config, Value* merged, Issues* issues,
            std::vector<std::string>* notes) {
-  const ModelFamily family = type.family;
   for (const auto& [name, node] : from.entries) {
     if (name == "model_type" || (!is_config && (name == "path" || name == "init_from"))) continue;
-    const ModelKey* row = RowFor(family, name);
-    if (row == nullptr && !IsFixed(family, name)) {
+    const ModelKey* row = RowFor(type, name);
+    if (row == nullptr && !IsFixed(type, name)) {
       if (IsIgnored(type, name)) continue;
       issues->Add(node.place, absl::StrCat("model.", name), UnknownKeyText(type, name, is_config));
       continue;
     }
-    const std::string key(row != nullptr ? KeysOf(family).*row->key : absl::string_view(name));
+    const std::string key(row != nullptr ? KeysOf(type.architecture).*row->key
+                                         : absl::string_view(name));
     if (key != name) {
       notes->push_back(
           absl::StrCat(node.place.Text(), ": model.", name, " is read as model.", key));
@@ -245,10 +261,10 @@ void CheckType(const ModelType& type, const Value& model, const ModelUse& use, I
                                                  own, ": --set ", key, "=", own));
   }
   const Value* bias = model.Find(kAttentionBias);
-  if (type.architecture == Architecture::kQwen2 && bias != nullptr && bias->word() == "false") {
+  if (AreBiasesAlwaysThere(type.architecture) && bias != nullptr && bias->word() == "false") {
     issues->Add(bias->place, absl::StrCat("model.", kAttentionBias),
-                "found false, but queries, keys and values of a qwen2 have biases; use true, or "
-                "model_type llama");
+                absl::StrCat("found false, but queries, keys and values of a ", type.name(),
+                             " have biases; use true, or model_type llama"));
   }
   const Value* dense = model.Find(kDenseBlocks);
   if (dense != nullptr && !dense->items.empty()) {
@@ -365,7 +381,7 @@ Value WithSharedKeys(const Value& tree, Issues* issues) {
 
 void CheckNeeds(const ModelType& type, const ValueReader& values, const Place& section,
                 Issues* issues) {
-  const ModelKeys keys = KeysOf(type.family);
+  const ModelKeys keys = KeysOf(type.architecture);
   const auto miss = [&](absl::string_view key, absl::string_view what) {
     issues->Add(section, absl::StrCat("model.", key),
                 absl::StrCat("missing; a ", what, " model needs it"));
@@ -382,7 +398,7 @@ void CheckNeeds(const ModelType& type, const ValueReader& values, const Place& s
 void ReadFields(const Value& tree, const Place& section, const ModelType& type, Issues* issues,
                 ModelShape* model) {
   const ValueReader values(tree, "model", issues);
-  const ModelKeys keys = KeysOf(type.family);
+  const ModelKeys keys = KeysOf(type.architecture);
   SetTypeDefaults(type, *model);
   CheckNeeds(type, values, section, issues);
   for (const ModelKey& row : kModelKeys) {
@@ -562,7 +578,10 @@ std::vector<std::string> ModelKeyList(ModelFamily family) {
   for (const ModelKey& row : kModelKeys) {
     if (!(keys.*row.key).empty()) names.emplace_back(keys.*row.key);
   }
-  for (const FixedKey& fixed : FixedOf(family)) names.emplace_back(fixed.key);
+  for (const FixedKey& fixed : FixedOf(family)) {
+    if (!Lists(kOfFewTypes, fixed.key) || family == ModelFamily::kGpt2)
+      names.emplace_back(fixed.key);
+  }
   if (family == ModelFamily::kLlama) {
     names.emplace_back(kRopeParameters);
     names.emplace_back(kAttentionWindow);

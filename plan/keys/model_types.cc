@@ -28,6 +28,17 @@ void SetNemotron(ModelShape& model) {
   model.norm_eps = 1e-5;
 }
 
+// transformers' GraniteConfig: scores are not divided where it says nothing.
+void SetGranite(ModelShape& model) {
+  model.attention_multiplier = 1;
+}
+
+// Lozhkov et al., arXiv:2402.19173, table 3.
+void SetStarcoder2(ModelShape& model) {
+  model.norm_eps = 1e-5;
+  model.tied_embeddings = true;
+}
+
 // The lists follow transformers' configurations (5.24.0, 4.57.6).
 #define WEFT_LLAMA_READS                                                               \
   "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "    \
@@ -76,6 +87,28 @@ constexpr ModelType kTypes[] = {
                                "decoder_sparse_step moe_intermediate_size num_experts_per_tok "
                                "num_experts num_local_experts mlp_only_layers",
      .defaults = "num_key_value_heads=4"},
+    // Queries, keys and values are one tensor of its files, gate and up another one.
+    {.architecture = Architecture::kPhi3,
+     .class_name = "Phi3ForCausalLM",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps sliding_window resid_pdrop embd_pdrop",
+     .defaults = "rms_norm_eps=1e-05"},
+    {.architecture = Architecture::kStarcoder2,
+     .class_name = "Starcoder2ForCausalLM",
+     .set_defaults = SetStarcoder2,
+     .reads = WEFT_LLAMA_READS "norm_epsilon sliding_window use_bias residual_dropout "
+                               "embedding_dropout",
+     .defaults = "num_key_value_heads=2 initializer_range=0.018042 tie_word_embeddings=true"},
+    {.architecture = Architecture::kGranite,
+     .class_name = "GraniteForCausalLM",
+     .set_defaults = SetGranite,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias mlp_bias embedding_multiplier "
+                               "residual_multiplier attention_multiplier logits_scaling"},
+    {.architecture = Architecture::kSeedOss,
+     .class_name = "SeedOssForCausalLM",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias attention_out_bias mlp_bias "
+                               "residual_dropout",
+     .defaults = "num_key_value_heads=8 head_dim=128 attention_bias=true attention_dropout=0.1 "
+                 "residual_dropout=0.1"},
     {.architecture = Architecture::kDeepseekV2,
      .needs = "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim",
      .passed_over = kRouting,

@@ -1,6 +1,8 @@
 #include "plan/spec/model.h"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <tuple>
 #include <utility>
 
@@ -130,6 +132,19 @@ void CheckLatent(const ModelShape& model, std::vector<SpecIssue>& issues) {
   }
 }
 
+void CheckMultipliers(const ModelShape& model, const ModelKeys& keys,
+                      std::vector<SpecIssue>& issues) {
+  const auto check = [&](absl::string_view key, double value, bool may_be_zero) {
+    if (std::isfinite(value) && (value > 0 || (may_be_zero && value == 0))) return;
+    issues.push_back({absl::StrCat("model.", key),
+                      absl::StrCat(value, " is not a positive number; use e.g. 1")});
+  };
+  check(keys.embedding_multiplier, model.embedding_multiplier, false);
+  check(keys.residual_multiplier, model.residual_multiplier, false);
+  check(keys.attention_multiplier, model.attention_multiplier, true);
+  check(keys.logits_scaling, model.logits_scaling, false);
+}
+
 // REQUIRES: num_experts is sound and at least 1.
 void CheckSharedExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
   const auto wrong = [&](absl::string_view key, std::string message) {
@@ -204,6 +219,7 @@ ModelKeys KeysOf(Architecture architecture) {
             .max_positions = "n_positions",
             .norm_eps = "layer_norm_epsilon"};
   }
+  const bool is_starcoder2 = architecture == Architecture::kStarcoder2;
   return {.vocab_size = "vocab_size",
           .hidden_size = "hidden_size",
           .num_blocks = "num_hidden_layers",
@@ -212,7 +228,7 @@ ModelKeys KeysOf(Architecture architecture) {
           .head_dim = "head_dim",
           .ffn_size = "intermediate_size",
           .max_positions = "max_position_embeddings",
-          .norm_eps = "rms_norm_eps",
+          .norm_eps = is_starcoder2 ? "norm_epsilon" : "rms_norm_eps",
           .rope_theta = "rope_theta",
           .attention_bias = "attention_bias",
           .rope_scaling = "rope_scaling",
@@ -230,7 +246,11 @@ ModelKeys KeysOf(Architecture architecture) {
           .value_dim = "v_head_dim",
           .qk_norms = "use_qk_norm",
           .layer_norms = "use_layer_norm",
-          .plain_ffn = "use_plain_mlp"};
+          .plain_ffn = "use_plain_mlp",
+          .embedding_multiplier = "embedding_multiplier",
+          .residual_multiplier = "residual_multiplier",
+          .attention_multiplier = "attention_multiplier",
+          .logits_scaling = "logits_scaling"};
 }
 
 std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
@@ -273,6 +293,7 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
         {"model.initializer_range",
          absl::StrCat(model.initializer_range, " is not a positive number; use e.g. 0.02")});
   }
+  CheckMultipliers(model, keys, issues);
   return issues;
 }
 
@@ -291,8 +312,8 @@ ModelShape OfDenseBlocks(const ModelShape& model) {
 
 Words WordsOf(Architecture) {
   static constexpr absl::string_view kWords[] = {
-      "gpt2",  "llama",     "mistral",     "mixtral",     "qwen2",
-      "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "nemotron"};
+      "gpt2", "llama",      "mistral", "mixtral",  "qwen2",       "qwen3",       "qwen3_moe",
+      "phi3", "starcoder2", "granite", "seed_oss", "deepseek_v2", "deepseek_v3", "nemotron"};
   return kWords;
 }
 
@@ -307,22 +328,26 @@ Words WordsOf(Activation) {
 }
 
 void SetArchitecture(Architecture architecture, ModelShape& model) {
-  const auto always_biased = [](Architecture each) {
-    return each == Architecture::kGpt2 || each == Architecture::kQwen2;
+  const auto is = [&](std::initializer_list<Architecture> those) {
+    return std::find(those.begin(), those.end(), architecture) != those.end();
   };
-  const bool was_asked_for = model.attention_bias && !always_biased(model.architecture);
-  model.attention_bias = always_biased(architecture) || was_asked_for;
-  const bool is_gpt2 = architecture == Architecture::kGpt2;
-  const bool is_nemotron = architecture == Architecture::kNemotron;
-  const bool is_qwen2 = architecture == Architecture::kQwen2;
+  using enum Architecture;
+  const bool was_asked_for = model.attention_bias && !AreBiasesAlwaysThere(model.architecture);
   model.architecture = architecture;
-  model.learned_positions = model.scaled_residual_init = model.ffn_bias = is_gpt2;
-  model.layer_norms = model.plain_ffn = is_gpt2 || is_nemotron;
-  model.activation = is_gpt2       ? Activation::kGelu
-                     : is_nemotron ? Activation::kSquaredRelu
-                                   : Activation::kSilu;
-  model.qk_norms = architecture == Architecture::kQwen3 || architecture == Architecture::kQwen3Moe;
-  model.bare_output = is_qwen2;
+  model.attention_bias = AreBiasesAlwaysThere(architecture) || was_asked_for;
+  model.bare_output = is({kQwen2, kSeedOss});
+  model.qk_norms = is({kQwen3, kQwen3Moe});
+  model.layer_norms = model.plain_ffn = is({kGpt2, kStarcoder2, kNemotron});
+  model.activation = is({kGpt2, kStarcoder2}) ? Activation::kGelu
+                     : is({kNemotron})        ? Activation::kSquaredRelu
+                                              : Activation::kSilu;
+  model.ffn_bias = is({kGpt2, kStarcoder2});
+  model.learned_positions = model.scaled_residual_init = is({kGpt2});
+}
+
+bool AreBiasesAlwaysThere(Architecture architecture) {
+  return architecture == Architecture::kGpt2 || architecture == Architecture::kQwen2 ||
+         architecture == Architecture::kStarcoder2;
 }
 
 bool ComputeAlike(const ModelShape& a, const ModelShape& b) {
@@ -331,8 +356,21 @@ bool ComputeAlike(const ModelShape& a, const ModelShape& b) {
                            model.layer_norms, model.plain_ffn, model.activation, model.bare_output,
                            model.ffn_bias, model.learned_positions);
   };
-  return mechanisms(a) == mechanisms(b);
+  const auto factors = [](const ModelShape& model) {
+    return std::make_tuple(model.embedding_multiplier, model.residual_multiplier,
+                           model.attention_multiplier, model.logits_scaling);
+  };
+  return mechanisms(a) == mechanisms(b) && factors(a) == factors(b);
 }
+
+namespace {
+
+bool HasMultipliers(const ModelShape& model) {
+  return model.embedding_multiplier != 1 || model.residual_multiplier != 1 ||
+         model.attention_multiplier != 0 || model.logits_scaling != 1;
+}
+
+}  // namespace
 
 Architecture ArchitectureOf(const ModelShape& model) {
   const Architecture own = model.architecture;
@@ -341,8 +379,10 @@ Architecture ArchitectureOf(const ModelShape& model) {
   const bool has_latents = own == Architecture::kDeepseekV2 || own == Architecture::kDeepseekV3;
   const bool has_experts =
       has_latents || own == Architecture::kMixtral || own == Architecture::kQwen3Moe;
-  const bool is_own = ComputeAlike(model, typical) && model.is_latent() == has_latents &&
-                      (model.num_experts > 0) == has_experts;
+  const bool has_factors = HasMultipliers(model);
+  const bool is_own = ComputeAlike(model, typical) &&
+                      has_factors <= (own == Architecture::kGranite) &&
+                      model.is_latent() == has_latents && (model.num_experts > 0) == has_experts;
   if (is_own) return own;
   if (model.is_latent()) return Architecture::kDeepseekV3;
   if (model.num_experts > 0) {
@@ -351,6 +391,7 @@ Architecture ArchitectureOf(const ModelShape& model) {
   if (model.qk_norms) return Architecture::kQwen3;
   if (model.layer_norms || model.plain_ffn) return Architecture::kNemotron;
   if (model.bare_output) return Architecture::kQwen2;
+  if (has_factors) return Architecture::kGranite;
   return Architecture::kLlama;
 }
 

@@ -23,6 +23,10 @@ enum class Architecture {
   kQwen2,
   kQwen3,
   kQwen3Moe,
+  kPhi3,
+  kStarcoder2,
+  kGranite,
+  kSeedOss,
   kDeepseekV2,
   kDeepseekV3,
   kNemotron,
@@ -108,6 +112,12 @@ struct ModelShape {
   // Matrices that lead back to the residuals start at 1/sqrt(2 L) of the others' deviation
   // (Radford et al., GPT-2, 2.3).
   bool scaled_residual_init = false;
+  // Factors of what the embedding gives, of what a block adds to the residuals, of attention's
+  // scores (0: 1/sqrt(E)); logits are divided by the last one (arXiv:2203.03466; Granite 3).
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;
+  double attention_multiplier = 0;
+  double logits_scaling = 1;
 
   bool is_latent() const { return latent.kv_rank > 0; }
   // Whether the feed-forward has a gate: three matrices instead of two.
@@ -120,9 +130,11 @@ struct ModelShape {
 };
 
 // Gives `model` the mechanisms that all models of an architecture have. What such a model's
-// config.json may say otherwise stays as it is, but for biases of attention: gpt2 and qwen2 have
-// them, whatever the file says.
+// config.json may say otherwise stays as it is.
 void SetArchitecture(Architecture architecture, ModelShape& model);
+
+// Says whether all models of an architecture have ModelShape::attention_bias.
+bool AreBiasesAlwaysThere(Architecture architecture);
 
 // Says whether two models do the same with tensors of other sizes.
 bool ComputeAlike(const ModelShape& a, const ModelShape& b);
@@ -191,6 +203,10 @@ struct ModelKeys {
   absl::string_view qk_norms = "";
   absl::string_view layer_norms = "";
   absl::string_view plain_ffn = "";
+  absl::string_view embedding_multiplier = "";
+  absl::string_view residual_multiplier = "";
+  absl::string_view attention_multiplier = "";
+  absl::string_view logits_scaling = "";
 };
 ModelKeys KeysOf(Architecture architecture);
 

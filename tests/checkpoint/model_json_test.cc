@@ -43,7 +43,11 @@ const char* const kNewer[] = {"rope_type",
                               "bare_output",
                               "ffn_bias",
                               "learned_positions",
-                              "scaled_residual_init"};
+                              "scaled_residual_init",
+                              "embedding_multiplier",
+                              "residual_multiplier",
+                              "attention_multiplier",
+                              "logits_scaling"};
 
 TEST(ModelJson, ReadsBackAsItWas) {
   const auto read = ParseModelJson(ModelJson(AnyModel()));

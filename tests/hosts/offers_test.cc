@@ -37,13 +37,13 @@ TEST_F(Offers, AreWhatAJobIsPlannedForAndTheHostThatBindsIsNamed) {
   SetFree(2, 1600000);
   StartOnThreeHosts(WriteJob("dp: 6, tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20));
   ExpectEnd();
-  EXPECT_THAT(Reasons(), HasSubstr("; planned for 3 of 3 hosts with 720 MiB of memory a rank, not "
+  EXPECT_THAT(Reasons(), HasSubstr("; planned for 3 of 3 hosts with 656 MiB of memory a rank, not "
                                    "2.00 GiB: host h2: 1.53 GiB free for 2 ranks"));
   EXPECT_THAT(WeftdLog(), Not(HasSubstr("left out")));
 }
 
 TEST_F(Offers, EndAJobThatHasNoPlanWithThem) {
-  SetFree(3, 400000);
+  SetFree(3, 220000);
   StartOnThreeHosts(WriteJob("dp: 6, tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20));
   ExpectEnd(1);
   // Fewer ranks on each host would have more memory, but there are six.

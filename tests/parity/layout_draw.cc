@@ -155,6 +155,8 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   one.training.global_batch_size = 12;
   models.push_back({"llama_1_kv_head", one});
   models.push_back({"qwen3_2_kv_heads", EnglishQwen3Job(), 5, false});
+  models.push_back({"granite_2_kv_heads", EnglishGraniteJob(), 4, false});
+  models.push_back({"starcoder2_2_kv_heads", EnglishStarcoder2Job(), 4, false});
   JobSpec packed = WithSgd(EnglishJob());
   packed.data.eos_token_id = ' ';  // documents of a word each
   packed.data.reset_attention_mask = true;

@@ -46,7 +46,9 @@ std::vector<WitnessCase> LlamaCases() {
           {"one kv head", one_kv_head},
           {"adafactor", factored},
           {"qwen2", ten_steps(EnglishQwen2Job())},
-          {"qwen3", ten_steps(EnglishQwen3Job())}};
+          {"qwen3", ten_steps(EnglishQwen3Job())},
+          {"starcoder2", ten_steps(EnglishStarcoder2Job())},
+          {"granite", ten_steps(EnglishGraniteJob())}};
 }
 
 TEST(LlamaWitness, PassesItsOwnExamination) {

@@ -70,10 +70,38 @@ JobSpec EnglishQwen3Job() {
   return job;
 }
 
+JobSpec EnglishStarcoder2Job() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kStarcoder2, job.model);
+  job.model.tied_embeddings = true;
+  job.model.head_dim = 16;  // no key of the type
+  return job;
+}
+
+// Factors of Granite 3, 8B, but for the scores': heads are smaller here.
+JobSpec EnglishGraniteJob() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kGranite, job.model);
+  job.model.embedding_multiplier = 12;
+  job.model.residual_multiplier = 0.22;
+  job.model.attention_multiplier = 0.0625;
+  job.model.logits_scaling = 16;
+  return job;
+}
+
+JobSpec EnglishPhi3Job() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kPhi3, job.model);
+  job.model.attention_bias = false;
+  job.model.head_dim = 16;
+  job.model.rope_scaling = {};
+  return job;
+}
+
 JobSpec EnglishQwen2Job() {
   JobSpec job = EnglishLlamaJob();
   SetArchitecture(Architecture::kQwen2, job.model);
-  // Of 12 pairs, turned by yarn's rule, the blended ones are in the middle.
+  // The pairs that are blended are in the middle of the 12.
   job.model.rope_scaling.kind = RopeKind::kYarn;
   job.model.rope_scaling.beta_fast = 2;
   job.model.rope_scaling.beta_slow = 0.25;
@@ -174,6 +202,13 @@ std::string ParityJobText(const ParityJob& parity) {
       {"attention_bias", job.model.attention_bias},
       {"output_bias", job.model.has_output_bias()},
       {"qk_norms", job.model.qk_norms},
+      {"layer_norms", job.model.layer_norms},
+      {"plain_ffn", job.model.plain_ffn},
+      {"ffn_bias", job.model.ffn_bias},
+      {"embedding_multiplier", job.model.embedding_multiplier},
+      {"residual_multiplier", job.model.residual_multiplier},
+      {"attention_multiplier", job.model.attention_multiplier},
+      {"logits_scaling", job.model.logits_scaling},
       {"tied_embeddings", job.model.tied_embeddings},
       {"data", Json::array()},
       {"documents",
@@ -235,6 +270,10 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
       .beta_fast = scaling.at("beta_fast"),
       .beta_slow = scaling.at("beta_slow")};
   job.model.attention_bias = json.at("attention_bias");
+  job.model.embedding_multiplier = json.at("embedding_multiplier");
+  job.model.residual_multiplier = json.at("residual_multiplier");
+  job.model.attention_multiplier = json.at("attention_multiplier");
+  job.model.logits_scaling = json.at("logits_scaling");
   job.model.tied_embeddings = json.at("tied_embeddings");
   job.data.train.clear();
   for (const Json& source : json.at("data")) job.data.train.push_back({source});

@@ -70,6 +70,11 @@ JobSpec EnglishLlamaJob();
 JobSpec EnglishQwen3Job();
 // The same without the bias behind attention, and with positions that yarn stretches.
 JobSpec EnglishQwen2Job();
+// The same with GPT-2's norms, feed-forward and biases; with nothing but llama's own.
+JobSpec EnglishStarcoder2Job();
+JobSpec EnglishPhi3Job();
+// The same with factors of embedding, residuals, scores and logits.
+JobSpec EnglishGraniteJob();
 
 JobSpec In(Precision precision, JobSpec job);
 

@@ -54,28 +54,45 @@ def gpt2_names(blocks, hidden):
     return names
 
 
-def llama_names(blocks, tensors):
-    names = {"embed.tokens.weight": "model.embed_tokens.weight", "final_norm.weight": "model.norm.weight",
-             "head.weight": "lm_head.weight"}
-    for i in range(blocks):
-        ours, theirs = f"blocks.{i}.", f"model.layers.{i}."
-        names[ours + "norm1.weight"] = theirs + "input_layernorm.weight"
-        names[ours + "norm2.weight"] = theirs + "post_attention_layernorm.weight"
-        for kind in ("weight", "bias"):
+def llama_names(model, tensors):
+    """weft's name -> name, rows, False: phi3 has several of weft's in one tensor, one below the other."""
+    config = model.config
+    heads = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    query, key = config.num_attention_heads * heads, config.num_key_value_heads * heads
+    F = config.intermediate_size
+    names = {"embed.tokens.weight": "model.embed_tokens.weight", "head.weight": "lm_head.weight"}
+    fused = {}
+    for kind in ("weight", "bias"):
+        names[f"final_norm.{kind}"] = f"model.norm.{kind}"
+        for i in range(config.num_hidden_layers):
+            ours, theirs = f"blocks.{i}.", f"model.layers.{i}."
+            names[f"{ours}norm1.{kind}"] = f"{theirs}input_layernorm.{kind}"
+            names[f"{ours}norm2.{kind}"] = f"{theirs}post_attention_layernorm.{kind}"
             for part in "qkvo":
                 names[f"{ours}attn.{part}.{kind}"] = f"{theirs}self_attn.{part}_proj.{kind}"
             for part in "qk":
                 names[f"{ours}attn.{part}_norm.{kind}"] = f"{theirs}self_attn.{part}_norm.{kind}"
             for part in ("gate", "up", "down"):
                 names[f"{ours}mlp.{part}.{kind}"] = f"{theirs}mlp.{part}_proj.{kind}"
-    return {ours: (theirs, None, False) for ours, theirs in names.items() if ours in tensors}
+            if config.model_type == "starcoder2":
+                names[f"{ours}mlp.up.{kind}"] = f"{theirs}mlp.c_fc.{kind}"
+                names[f"{ours}mlp.down.{kind}"] = f"{theirs}mlp.c_proj.{kind}"
+            if config.model_type == "phi3":
+                qkv, gate_up = f"{theirs}self_attn.qkv_proj.{kind}", f"{theirs}mlp.gate_up_proj.{kind}"
+                fused[f"{ours}attn.q.{kind}"] = qkv, slice(0, query)
+                fused[f"{ours}attn.k.{kind}"] = qkv, slice(query, query + key)
+                fused[f"{ours}attn.v.{kind}"] = qkv, slice(query + key, query + 2 * key)
+                fused[f"{ours}mlp.gate.{kind}"] = gate_up, slice(0, F)
+                fused[f"{ours}mlp.up.{kind}"] = gate_up, slice(F, 2 * F)
+    return {ours: (*fused.get(ours, (theirs, None)), False)
+            for ours, theirs in names.items() if ours in tensors}
 
 
 def view(state, place):
-    name, columns, turned = place
+    name, columns, turned = place                # columns of what is turned, else rows
     tensor = state[name]
     if columns is not None:
-        tensor = tensor[..., columns]
+        tensor = tensor[..., columns] if turned or tensor.ndim == 1 else tensor[columns]
     return tensor.T if turned else tensor
 
 
@@ -160,7 +177,7 @@ def compare(family, bin_folder, folder):
             gradients = load_file(folder / "gradients.safetensors")
             config = model.config
             names = (gpt2_names(config.n_layer, config.n_embd) if family == "gpt2" else
-                     llama_names(config.num_hidden_layers, gradients))
+                     llama_names(model, gradients))
             assert set(names) == set(gradients), set(names) ^ set(gradients)
             theirs = {name: p.grad.numpy() for name, p in model.named_parameters()}
             whole = np.sqrt(sum((g**2).sum() for g in theirs.values()))
@@ -186,7 +203,7 @@ def main(arguments):
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(arguments[1] if len(arguments) == 2 else temporary)
         agreed = [compare(family, arguments[0], work / family)
-                  for family in ("gpt2", "llama", "qwen2", "qwen3")]
+                  for family in ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite", "starcoder2")]
     print("agreed" if all(agreed) else "DISAGREED")
     return 0 if all(agreed) else 1
 

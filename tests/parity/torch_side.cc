@@ -37,13 +37,26 @@ namespace {
 
 constexpr int64_t kSteps = 10;
 
-JobSpec JobOf(const std::string& family) {
-  JobSpec job = family == "llama"   ? EnglishLlamaJob()
-                : family == "qwen2" ? EnglishQwen2Job()
-                : family == "qwen3" ? EnglishQwen3Job()
-                                    : EnglishJob();
-  job.training.steps = kSteps;
-  return job;
+struct Family {
+  const char* name;
+  JobSpec (*job)();
+};
+constexpr Family kFamilies[] = {{"gpt2", EnglishJob},
+                                {"llama", EnglishLlamaJob},
+                                {"qwen2", EnglishQwen2Job},
+                                {"qwen3", EnglishQwen3Job},
+                                {"phi3", EnglishPhi3Job},
+                                {"granite", EnglishGraniteJob},
+                                {"starcoder2", EnglishStarcoder2Job}};
+
+absl::StatusOr<JobSpec> JobOf(const std::string& family) {
+  for (const Family& each : kFamilies) {
+    if (family != each.name) continue;
+    JobSpec job = each.job();
+    job.training.steps = kSteps;
+    return job;
+  }
+  return absl::InvalidArgumentError("no family " + family);
 }
 
 // Values of which a wrong place would show: every tensor normal, norms around 1.
@@ -161,7 +174,7 @@ absl::Status Train(const JobSpec& job, const Layout& layout, const std::string& 
 }
 
 absl::Status Run(const std::string& family, const std::string& folder) {
-  const JobSpec job = JobOf(family);
+  ASSIGN_OR_RETURN(const JobSpec job, JobOf(family));
   const Layout layout = Fitted(job, {.micro_batch_size = 4});
   const std::unique_ptr<Device> device = MakeCpuDevice({});
   const std::vector<std::unique_ptr<Comm>> comms = MakeThreadComms(1);

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The independent witness of llama, qwen2 (no bias behind attention) and qwen3: training in NumPy, double precision, one process.
+"""The independent witness of llama, qwen2 (no bias behind attention), qwen3, starcoder2 and granite:
+training in NumPy, double precision, one process.
 
 Written from the papers and from the definitions in our headers, never from our C++:
   Touvron et al., arXiv:2302.13971             Llama: pre-norm blocks, no absolute positions
@@ -9,6 +10,7 @@ Written from the papers and from the definitions in our headers, never from our 
   Shazeer, arXiv:2002.05202                    SwiGLU
   Ainslie et al., arXiv:2305.13245             shared key and value heads
   Yang et al., arXiv:2505.09388                Qwen3: RMSNorm over each head's query and key
+  Lozhkov et al., arXiv:2402.19173             StarCoder2: LayerNorm, GELU and biases as GPT-2's
 Data order, Philox, learning rate and optimizer are those of gpt2_reference.py beside this file.
 
   llama_reference.py JOB.json OUT    trains; writes OUT.json and OUT.f64 as gpt2_reference.py does
@@ -36,10 +38,20 @@ def initial_weights(job):
         if biased:
             weights[name + ".bias"] = np.zeros(out)
 
+    def norm(name):
+        weights[name + ".weight"] = np.ones(D)
+        if job["layer_norms"]:
+            weights[name + ".bias"] = np.zeros(D)
+
+    def ffn(name, out, inputs):
+        normal(name + ".weight", out, inputs)
+        if job["ffn_bias"]:
+            weights[name + ".bias"] = np.zeros(out)
+
     normal("embed.tokens.weight", job["vocab_size"], D)
     for i in range(job["num_blocks"]):
         block = f"blocks.{i}."
-        weights[block + "norm1.weight"] = np.ones(D)
+        norm(block + "norm1")
         attention(block + "attn.q", wide, D)
         attention(block + "attn.k", narrow, D)
         attention(block + "attn.v", narrow, D)
@@ -47,11 +59,12 @@ def initial_weights(job):
             weights[block + "attn.q_norm.weight"] = np.ones(E)
             weights[block + "attn.k_norm.weight"] = np.ones(E)
         attention(block + "attn.o", D, wide, job["output_bias"])
-        weights[block + "norm2.weight"] = np.ones(D)
-        normal(block + "mlp.gate.weight", F, D)
-        normal(block + "mlp.up.weight", F, D)
-        normal(block + "mlp.down.weight", D, F)
-    weights["final_norm.weight"] = np.ones(D)
+        norm(block + "norm2")
+        if not job["plain_ffn"]:
+            ffn(block + "mlp.gate", F, D)
+        ffn(block + "mlp.up", F, D)
+        ffn(block + "mlp.down", D, F)
+    norm("final_norm")
     if not job["tied_embeddings"]:
         normal("head.weight", job["vocab_size"], D)
     return weights
@@ -77,6 +90,12 @@ class Tape:
         return dy @ self.weights[name + ".weight"]
 
     def norm(self, name, x, eps):
+        if name + ".bias" in self.weights:                               # LayerNorm
+            mean = x.mean(axis=-1, keepdims=True)
+            root = np.sqrt(((x - mean) ** 2).mean(axis=-1, keepdims=True) + eps)
+            normal = (x - mean) / root
+            return (normal * self.weights[name + ".weight"] + self.weights[name + ".bias"],
+                    (normal, root))
         root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
         return x / root * self.weights[name + ".weight"], (x / root, root)
 
@@ -84,6 +103,9 @@ class Tape:
         normal, root = saved
         self.grads[name + ".weight"] += (dy * normal).sum(axis=tuple(range(dy.ndim - 1)))
         g = dy * self.weights[name + ".weight"]
+        if name + ".bias" in self.grads:
+            self.grads[name + ".bias"] += dy.sum(axis=tuple(range(dy.ndim - 1)))
+            g = g - g.mean(axis=-1, keepdims=True)
         return (g - normal * (g * normal).mean(axis=-1, keepdims=True)) / root
 
 
@@ -139,10 +161,13 @@ def sum_groups(x, groups):                                               # [B,H,
     return x.reshape(B, groups, H // groups, T, E).sum(axis=2)
 
 
+def score_scale(job):
+    return job["attention_multiplier"] or 1 / math.sqrt(job["head_dim"])
+
+
 def block_forward(tape, i, x, job):
     H, K, eps, b = job["num_heads"], job["num_kv_heads"], job["norm_eps"], f"blocks.{i}."
-    T, E = x.shape[1], job["head_dim"]
-    by = turns(job, T)
+    by = turns(job, x.shape[1])
     h1, norm1 = tape.norm(b + "norm1", x, eps)
     q = split_heads(tape.linear(b + "attn.q", h1), H)
     k = split_heads(tape.linear(b + "attn.k", h1), K)
@@ -153,31 +178,40 @@ def block_forward(tape, i, x, job):
         norms = q_norm, k_norm
     q, k = turn(q, by), turn(k, by).repeat(H // K, axis=1)
     v = split_heads(tape.linear(b + "attn.v", h1), K).repeat(H // K, axis=1)
-    scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(E)
+    scores = q @ k.transpose(0, 1, 3, 2) * score_scale(job)
     scores = np.where(job["visible"], scores, -np.inf)
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     a = gpt2.join_heads(p @ v)
-    x1 = x + tape.linear(b + "attn.o", a)
+    factor = job["residual_multiplier"]
+    x1 = x + factor * tape.linear(b + "attn.o", a)
     h2, norm2 = tape.norm(b + "norm2", x1, eps)
-    gate, up = tape.linear(b + "mlp.gate", h2), tape.linear(b + "mlp.up", h2)
-    gated = gate / (1 + np.exp(-gate)) * up
-    return (x1 + tape.linear(b + "mlp.down", gated),
+    up = tape.linear(b + "mlp.up", h2)
+    if job["plain_ffn"]:
+        gate, gated = None, gpt2.gelu(up)
+    else:
+        gate = tape.linear(b + "mlp.gate", h2)
+        gated = gate / (1 + np.exp(-gate)) * up
+    return (x1 + factor * tape.linear(b + "mlp.down", gated),
             (by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated))
 
 
 def block_backward(tape, i, dx2, saved, job):
-    H, K, E, b = job["num_heads"], job["num_kv_heads"], job["head_dim"], f"blocks.{i}."
+    H, K, b = job["num_heads"], job["num_kv_heads"], f"blocks.{i}."
     by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated = saved
-    dgated = tape.linear_back(b + "mlp.down", dx2, gated)
-    s = 1 / (1 + np.exp(-gate))
-    dgate, dup = dgated * up * (s + gate * s * (1 - s)), dgated * gate * s
-    dh2 = tape.linear_back(b + "mlp.gate", dgate, h2) + tape.linear_back(b + "mlp.up", dup, h2)
+    factor = job["residual_multiplier"]
+    dgated = tape.linear_back(b + "mlp.down", factor * dx2, gated)
+    if gate is None:
+        dh2 = tape.linear_back(b + "mlp.up", gpt2.gelu_back(dgated, up), h2)
+    else:
+        s = 1 / (1 + np.exp(-gate))
+        dgate, dup = dgated * up * (s + gate * s * (1 - s)), dgated * gate * s
+        dh2 = tape.linear_back(b + "mlp.gate", dgate, h2) + tape.linear_back(b + "mlp.up", dup, h2)
     dx1 = dx2 + tape.norm_back(b + "norm2", dh2, norm2)
-    do = split_heads(tape.linear_back(b + "attn.o", dx1, a), H)
+    do = split_heads(tape.linear_back(b + "attn.o", factor * dx1, a), H)
     dv = sum_groups(p.transpose(0, 1, 3, 2) @ do, K)
     dp = do @ v.transpose(0, 1, 3, 2)
-    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / math.sqrt(E)
+    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) * score_scale(job)
     dq = turn(ds @ k, by.conj())
     dk = turn(sum_groups(ds.transpose(0, 1, 3, 2) @ q, K), by.conj())
     if norms:
@@ -193,13 +227,13 @@ def loss_and_gradients(weights, ids, targets, job):
     job = {**job, "visible": gpt2.visible(ids, job)}
     tape = Tape(weights)
     head = "embed.tokens.weight" if job["tied_embeddings"] else "head.weight"
-    x = weights["embed.tokens.weight"][ids]
+    x = job["embedding_multiplier"] * weights["embed.tokens.weight"][ids]
     saved = []
     for i in range(job["num_blocks"]):
         x, kept = block_forward(tape, i, x, job)
         saved.append(kept)
     f, final = tape.norm("final_norm", x, job["norm_eps"])
-    logits = f @ weights[head].T                                         # [B,T,V]
+    logits = f @ weights[head].T / job["logits_scaling"]                 # [B,T,V]
     top = logits.max(axis=-1, keepdims=True)
     e = np.exp(logits - top)
     total = e.sum(axis=-1, keepdims=True)
@@ -209,12 +243,13 @@ def loss_and_gradients(weights, ids, targets, job):
     dlogits = e / total
     np.put_along_axis(dlogits, targets[..., None],
                       np.take_along_axis(dlogits, targets[..., None], axis=-1) - 1, axis=-1)
-    dlogits /= targets.size
+    dlogits /= targets.size * job["logits_scaling"]
     tape.grads[head] += dlogits.reshape(-1, dlogits.shape[-1]).T @ f.reshape(-1, f.shape[-1])
     dx = tape.norm_back("final_norm", dlogits @ weights[head], final)
     for i in reversed(range(job["num_blocks"])):
         dx = block_backward(tape, i, dx, saved[i], job)
-    np.add.at(tape.grads["embed.tokens.weight"], ids.reshape(-1), dx.reshape(-1, dx.shape[-1]))
+    np.add.at(tape.grads["embed.tokens.weight"], ids.reshape(-1),
+              job["embedding_multiplier"] * dx.reshape(-1, dx.shape[-1]))
     return loss, tape.grads
 
 
@@ -222,13 +257,18 @@ def check():
     job = {"vocab_size": 17, "hidden_size": 12, "num_blocks": 2, "num_heads": 4, "num_kv_heads": 2,
            "head_dim": 6, "ffn_size": 20, "norm_eps": 1e-5, "initializer_range": 0.3, "seed": 5,
            "rope_theta": 100.0, "tied_embeddings": False, "attention_bias": True,
-           "output_bias": True, "qk_norms": False, "rope_scaling": {"factor": 1}}
+           "output_bias": True, "qk_norms": False, "rope_scaling": {"factor": 1},
+           "layer_norms": False, "plain_ffn": False, "ffn_bias": False, "embedding_multiplier": 1,
+           "residual_multiplier": 1, "attention_multiplier": 0, "logits_scaling": 1}
     stretched = {"factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
                  "original_max_position_embeddings": 16}
     worst = max(gpt2.worst_difference({**job, **change}, initial_weights, loss_and_gradients)
                 for change in ({}, {"num_kv_heads": 1, "rope_scaling": stretched},
                                {"tied_embeddings": True, "attention_bias": False,
                                 "output_bias": False}, {"output_bias": False},
+                               {"embedding_multiplier": 12, "residual_multiplier": 0.22,
+                                "attention_multiplier": 0.3, "logits_scaling": 8},
+                               {"layer_norms": True, "plain_ffn": True, "ffn_bias": True},
                                {"qk_norms": True, "rope_scaling": {
                                    **stretched, "rope_type": "yarn", "beta_fast": 2,
                                    "beta_slow": 0.25}}))

@@ -7,6 +7,7 @@
 // This header crosses a shared-object boundary: std and plain types only, no absl, no std::string.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace weft {
@@ -104,7 +105,11 @@ struct AttentionShape {
   // Where all positions are queries, and first_visible of all tokens of a document is where that
   // starts: of how many documents the sequences consist, at most. 0: nobody says.
   int64_t documents = 0;
+  double scale = 0;  // of scores; 0: 1/sqrt(E)
 
+  float score_scale() const {
+    return static_cast<float>(scale != 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim)));
+  }
   int64_t query_stride() const {
     return query_row_stride == 0 ? heads * head_dim : query_row_stride;
   }
@@ -297,7 +302,7 @@ class Device {
   virtual void EmbedGradient(View ids, View dout, int64_t first_id, View position_ids, View dtable,
                              View dpositions) = 0;
 
-  // Causal softmax(q k^T / sqrt(E)) v in tiles (Dao, arXiv:2307.08691). q, o: [B*Tq, H*E]; k, v:
+  // Causal softmax(score_scale q k^T) v in tiles (Dao, arXiv:2307.08691). q, o: [B*Tq, H*E]; k, v:
   // [B*T, K*E], with the row strides of the shape; lse: [B*H, Tq] (log-sum-exp, saved). scratch: at
   // least as many floats as AttentionScratchElements says for each thread of the device, of which
   // no more than B*K work at once; less is refused, as it would leave threads idle.

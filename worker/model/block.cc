@@ -213,7 +213,7 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
       return absl::OkStatus();
     }
     case StepKind::kBranch:
-      return AddBranch(step.linears.front(), in, Of(step.ops.back()->in.front(), saved.views), out);
+      return AddBranch(step, in, Of(step.ops.back()->in.front(), saved.views), out);
   }
   CHECK(false);
   return absl::OkStatus();
@@ -224,14 +224,16 @@ View Block::LogSums(const BlockOp& attention, const BlockActivations& saved) con
   return {sums.data, attention_.batch * attention_.heads, attention_.query_len(), sums.dtype};
 }
 
-absl::Status Block::AddBranch(const Linear& linear, View x, View residual, View out) {
+absl::Status Block::AddBranch(const Step& branch, View x, View residual, View out) {
+  const Linear& linear = branch.linears.front();
   if (groups_.layout().tp == 1) {
-    ForwardLinear(linear, x, residual, out, device_);
+    ForwardBranch(branch, x, residual, out, device_);
     return absl::OkStatus();
   }
   MultiplyLinear(linear, x, tokens_.Partial(out), device_);
   RETURN_IF_ERROR(tokens_.Sum(out));
   if (linear.bias.data != nullptr) device_.AddBias(linear.bias, out);  // after the sum: once
+  if (FactorOf(branch) != 1) device_.Scale(out, FactorOf(branch));
   device_.Add(residual, out);
   return absl::OkStatus();
 }
@@ -341,7 +343,13 @@ absl::Status Block::BackwardBranch(size_t index, const BlockActivations& saved,
   const Step& step = steps_[index];
   const Linear& linear = step.linears.front();
   const View in = Of(step.in, saved.views);
-  ASSIGN_OR_RETURN(const View dy, tokens_.Gather(dx));
+  ASSIGN_OR_RETURN(View dy, tokens_.Gather(dx));
+  if (FactorOf(step) != 1) {
+    const View scaled = Of(step.ops.front()->out.front(), work.gradients);
+    device_.Copy(scaled, dy);
+    device_.Scale(scaled, FactorOf(step));
+    dy = scaled;
+  }
   const Step& before = steps_[index - 1];
   arriving.is_gelu_done = before.kind == StepKind::kProductThenGelu && !linear.is_fp8();
   if (arriving.is_gelu_done) {
@@ -420,6 +428,8 @@ absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
     const View in = Of(step.in, saved.views);
     if (step.kind == StepKind::kBranch) {
       const View gradient = step.out == ops_.output ? dy : Of(step.out, saved.views);
+      // Nobody else reads it any more.
+      if (FactorOf(step) != 1) device_.Scale(gradient, FactorOf(step));
       ASSIGN_OR_RETURN(const View gathered, tokens_.Gather(gradient));
       BackwardLinearWeights({{step.linears.front(), gathered}}, in, device_);
     } else if (!step.linears.empty()) {

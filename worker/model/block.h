@@ -130,8 +130,8 @@ class Block {
   absl::Status FillActivations(const BlockActivations& saved, const BlockWorkspace& work);
   // Makes the part of the activations again that is not kept.
   absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
-  // `out` [R, D] = residual [R, D] + linear(x), which is cut by inputs and so a sum over tp.
-  absl::Status AddBranch(const Linear& linear, View x, View residual, View out);
+  // `out` [R, D] = residual [R, D] + factor linear(x), which is cut by inputs and so a sum over tp.
+  absl::Status AddBranch(const Step& branch, View x, View residual, View out);
   // Returns the keys and values of whole sequences: all that this rank's queries attend to.
   absl::StatusOr<KeyValues> GatherKeys(const BlockOp& attention, const BlockActivations& saved,
                                        const BlockWorkspace& work);

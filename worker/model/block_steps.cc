@@ -24,6 +24,7 @@ StepKind KindOf(OpKind kind) {
     case OpKind::kAttention:
       return StepKind::kAttention;
     case OpKind::kJoinHeads:
+    case OpKind::kScale:
     case OpKind::kAdd:  // only after a product, as a branch
     case OpKind::kSquaredRelu:
     case OpKind::kRoute:
@@ -42,8 +43,11 @@ bool AreTogether(const BlockOp& op, const BlockOp& next) {
     case OpKind::kLinear:
       return op.kind == OpKind::kLinear && op.in == next.in;
     case OpKind::kGelu:
-    case OpKind::kAdd:
+    case OpKind::kScale:
       return op.kind == OpKind::kLinear && op.out.front() == next.in.back();
+    case OpKind::kAdd:
+      return (op.kind == OpKind::kLinear || op.kind == OpKind::kScale) &&
+             op.out.front() == next.in.back();
     case OpKind::kRotate:
       return op.kind == OpKind::kRotate;
     default:

@@ -15,7 +15,8 @@ enum class StepKind {
   kActivation,       // {activation}
   kTurn,             // {rotate, ...}
   kAttention,        // {attention}
-  kBranch,           // {linear, add}: a product cut by inputs, its sum over tp, the residual
+  kBranch,           // {linear, add}, {linear, scale, add}: a product cut by inputs, its sum over
+                     // tp, a factor, the residual
 };
 
 struct BlockStep {

@@ -16,20 +16,23 @@ namespace weft {
 class Embedding {
  public:
   // Borrows `tokens`, `device` and `groups`. REQUIRES: this rank is on the first stage.
-  Embedding(const Parameters& parameters, TokenCut& tokens, Device& device, RankGroups& groups);
+  Embedding(const ModelShape& model, const Parameters& parameters, TokenCut& tokens, Device& device,
+            RankGroups& groups);
 
   int bucket() const { return bucket_; }  // of its parameters
 
   // ids [N, 1] -> out [R, D], this rank's tokens (worker/model/token_cut.h), complete. position_ids
   // [N, 1]: of learned positions; without data if the family has none.
   absl::Status Forward(View ids, View position_ids, View out);
-  // dout [R, D]. Accumulates the gradients of table and positions, of all tokens.
+  // dout [R, D], which is of no further use then. Accumulates the gradients of table and positions,
+  // of all tokens.
   absl::Status Backward(View ids, View position_ids, View dout);
 
  private:
   Device& device_;
   TokenCut& tokens_;
   RankGroups& groups_;
+  const double multiplier_;
   int64_t first_id_ = 0;
   int bucket_ = 0;
   View table_, table_gradient_;          // [V_local, D]

@@ -53,6 +53,12 @@ std::vector<ForwardStep> MakeSteps(const BlockOps& ops, const std::string& prefi
   return steps;
 }
 
+double FactorOf(const ForwardStep& step) {
+  double factor = 1;
+  for (const BlockOp* const op : step.ops) factor *= op->factor;
+  return factor;
+}
+
 std::vector<LinearOutput> OutputsOf(const ForwardStep& step, absl::Span<const View> views) {
   std::vector<LinearOutput> outputs;
   for (size_t i = 0; i < step.linears.size(); ++i) {
@@ -111,6 +117,14 @@ void DoTurn(const ForwardStep& step, View table, Turn turn, absl::Span<const Vie
     pending = next;
   }
   device.Rotate(table, turn, pending);
+}
+
+void ForwardBranch(const ForwardStep& step, View x, View residual, View out, Device& device) {
+  const double factor = FactorOf(step);
+  if (factor == 1) return ForwardLinear(step.linears.front(), x, residual, out, device);
+  ForwardLinear(step.linears.front(), x, out, device);
+  device.Scale(out, factor);
+  device.Add(residual, out);
 }
 
 }  // namespace weft

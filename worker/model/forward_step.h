@@ -43,6 +43,9 @@ inline View ViewOf(int value, absl::Span<const View> views) {
 
 // In all that follows, `views` has a view for each of BlockOps::values.
 
+// The factor of a kBranch; 1: there is none.
+double FactorOf(const ForwardStep& step);
+
 // The outputs of the step's products.
 std::vector<LinearOutput> OutputsOf(const ForwardStep& step, absl::Span<const View> views);
 // The statistics of a norm; of heads a row for each.
@@ -56,5 +59,8 @@ void DoNorm(const ForwardStep& step, double eps, absl::Span<const View> views, D
 void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& device);
 void DoTurn(const ForwardStep& step, View table, Turn turn, absl::Span<const View> views,
             Device& device);
+
+// Carries out a kBranch whose product is whole on this rank: out = residual + factor linear(x).
+void ForwardBranch(const ForwardStep& step, View x, View residual, View out, Device& device);
 
 }  // namespace weft

@@ -14,6 +14,7 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
       pieces_(groups.layout().head_chunks(rows / groups.layout().micro_batch_size *
                                           groups.layout().cp)),
       norm_eps_(model.norm_eps),
+      logit_factor_(1 / model.logits_scaling),
       dnorm_(dnorm) {
   const Parameter& table =
       parameters.Get(model.tied_embeddings ? kTokenEmbeddingName : "head.weight");
@@ -47,6 +48,12 @@ Head::Piece Head::PieceOf(View norm_out, View targets, int piece) const {
           .row_max = of(row_max_),
           .row_sum = of(row_sum_),
           .target_logit = of(target_logit_)};
+}
+
+// What scales logits scales what they are made of.
+void Head::MakeNorm() {
+  ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
+  if (logit_factor_ != 1) device_.Scale(norm_out_, logit_factor_);
 }
 
 void Head::MakeLogits(const Piece& piece) {
@@ -87,7 +94,7 @@ void Head::BackwardWeight(const Piece& piece) {
 
 // The sum over all rows comes last, in the order of rows: the pieces do not change its bits.
 absl::Status Head::Loss(View targets, View loss_sum) {
-  ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
+  MakeNorm();
   ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
     RETURN_IF_ERROR(ForwardPiece(PieceOf(norm_out, targets, piece)));
@@ -97,7 +104,7 @@ absl::Status Head::Loss(View targets, View loss_sum) {
 }
 
 absl::Status Head::LossAndGradient(View targets, double scale, View dx, View loss_sum) {
-  ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
+  MakeNorm();
   ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
     const Piece rows = PieceOf(norm_out, targets, piece);
@@ -107,6 +114,7 @@ absl::Status Head::LossAndGradient(View targets, double scale, View dx, View los
     BackwardWeight(rows);
   }
   ASSIGN_OR_RETURN(const View dnorm, tokens_.EndSumOwn(dnorm_));
+  if (logit_factor_ != 1) device_.Scale(dnorm, logit_factor_);
   device_.Zero(dx);
   BackwardNorm(norm_, dnorm, x_, norm_saved_, dx, device_);
   device_.AddLossSum(row_max_, row_sum_, target_logit_, loss_sum);

@@ -47,6 +47,7 @@ class Head {
     View row_max, row_sum, target_logit;  // [P, 1]
   };
   Piece PieceOf(View norm_out, View targets, int piece) const;
+  void MakeNorm();
   void MakeLogits(const Piece& piece);
   // Leaves what the loss is made of; logits stay.
   absl::Status ForwardPiece(const Piece& piece);
@@ -60,6 +61,7 @@ class Head {
   RankGroups& groups_;
   const int pieces_;
   double norm_eps_ = 0;
+  const double logit_factor_;
   int64_t first_id_ = 0;
   int bucket_ = 0;
   Norm norm_;

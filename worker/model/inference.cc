@@ -204,8 +204,7 @@ void Inference::ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAn
         break;
       }
       case StepKind::kBranch:
-        ForwardLinear(step.linears.front(), in, ViewOf(step.ops.back()->in.front(), views), out,
-                      device_);
+        ForwardBranch(step, in, ViewOf(step.ops.back()->in.front(), views), out, device_);
         break;
     }
   }
@@ -225,19 +224,27 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
                     .heads = model_.num_heads,
                     .head_dim = model_.head_dim,
                     .kv_heads = model_.num_kv_heads,
-                    .runs = first > 0 ? first + 1 : 1};
+                    .runs = first > 0 ? first + 1 : 1,
+                    .scale = model_.attention_multiplier};
   pass.attention.piece[0] = pass.attention.runs - 1;
   const auto new_rows = [rows](View x) { return x.data == nullptr ? x : x.RowRange(0, rows); };
   pass.first_visible = new_rows(first_visible_);
   if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
   CopyInTokens(ids, batch, first);
   device_.Embed(new_rows(ids_), table_, 0, positions_, new_rows(position_ids_), new_rows(x()));
+  if (model_.embedding_multiplier != 1) device_.Scale(new_rows(x()), model_.embedding_multiplier);
   const auto out = static_cast<size_t>(places_.of_value[static_cast<size_t>(ops_.output)]);
   for (size_t block = 0; block < blocks_.size(); ++block) {
     const KeysAndValues& cache = caches_[std::min(block, caches_.size() - 1)];
     ForwardBlock(blocks_[block], cache, ViewsOf(cache, pass), pass);
     std::swap(buffers_.front(), buffers_[out]);
   }
+}
+
+// What scales logits scales what they are made of.
+void Inference::NormLast(View x, View norm_out) {
+  ForwardNorm(final_norm_, model_.norm_eps, x, norm_out, Statistics(x.rows), device_);
+  if (model_.logits_scaling != 1) device_.Scale(norm_out, 1 / model_.logits_scaling);
 }
 
 void Inference::CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
@@ -270,8 +277,7 @@ absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
   const View all_targets = targets_.RowRange(0, rows);
   device_.CopyIn(all_targets, targets.data());
   const View norm_out = norm_out_.RowRange(0, rows);
-  ForwardNorm(final_norm_, model_.norm_eps, x().RowRange(0, rows), norm_out, Statistics(rows),
-              device_);
+  NormLast(x().RowRange(0, rows), norm_out);
   auto* const sums = static_cast<float*>(row_sums_.data);
   const View row_max = row_max_.RowRange(0, rows);
   const View row_sum = {sums, rows, 1, DType::kF32};
@@ -300,8 +306,7 @@ absl::StatusOr<absl::Span<const float>> Inference::Append(absl::Span<const int32
   read_.insert(read_.end(), ids.begin(), ids.end());
   Forward(read_, 1, first);
   const View norm_out = norm_out_.RowRange(0, 1);
-  ForwardNorm(final_norm_, model_.norm_eps, x().RowRange(rows - 1, 1), norm_out, Statistics(1),
-              device_);
+  NormLast(x().RowRange(rows - 1, 1), norm_out);
   device_.MatMul(norm_out, Transpose::kNo, head_, Transpose::kYes, 0, logits_);
   host_logits_.resize(static_cast<size_t>(model_.vocab_size));
   device_.CopyOut(host_logits_.data(), logits_);

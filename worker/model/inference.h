@@ -77,6 +77,8 @@ class Inference {
   // A pass through all blocks: of `batch` sequences [B * S], the tokens from position `first` on;
   // those before it have passed. x() becomes the last block's output.
   void Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
+  // The output of the last norm [rows, D], of which logits are made.
+  void NormLast(View x, View norm_out);
   void CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first);
   // `views`: of each of BlockOps::values.
   void ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAndValues& cache,

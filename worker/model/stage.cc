@@ -35,7 +35,7 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
   MakeSlots(ActivationSlotsOf(layout_, model.num_blocks, groups.at().pp), model.hidden_size, arena);
   const int64_t step_rows = layout_.gradient_accumulation_steps * rows_;
   if (groups.is_first_stage()) {
-    embedding_.emplace(parameters, tokens_, device, groups);
+    embedding_.emplace(model, parameters, tokens_, device, groups);
     ids_ = arena.Get("tokens/ids", step_rows, 1);
     if (model.learned_positions) {
       positions_ = arena.Get("tokens/positions", step_rows, 1);
@@ -108,7 +108,8 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                              .seq_len = batch.seq_len,
                              .heads = heads("q"),
                              .head_dim = model.head_dim,
-                             .kv_heads = heads("k")};
+                             .kv_heads = heads("k"),
+                             .scale = model.attention_multiplier};
     const SequencePieces held = SequencePiecesOf(layout_, groups_.at().cp);
     attention.runs = held.runs;
     attention.pieces = std::ssize(held.pieces);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "launcher/machine/log_tail.h"
 #include "tests/launcher/job_file_for_test.h"
 
@@ -90,6 +93,22 @@ TEST(LastLines, KeepsTheEnd) {
   EXPECT_EQ(LastLines("a\nb\n\nc\n", 2, 100), "b\nc");
   EXPECT_EQ(LastLines("abcdef", 5, 3), "def");
   EXPECT_EQ(LastLines("", 5, 3), "");
+}
+
+TEST(ReadTailFrom, LeavesOutWhatStoodThereBefore) {
+  const std::string log = testing::TempDir() + "/read_tail_from.log";
+  std::filesystem::remove(log);
+  EXPECT_EQ(EndOfLog(log), 0) << "nobody has written yet";
+  EXPECT_EQ(ReadTailFrom(log, 0, 100), "");
+  std::ofstream(log) << "of the run before\n";
+  const int64_t begin = EndOfLog(log);
+  EXPECT_EQ(ReadTailFrom(log, begin, 100), "");
+  std::ofstream(log, std::ios::app) << "of this one\n";
+  EXPECT_EQ(ReadTailFrom(log, begin, 100), "of this one\n");
+  EXPECT_EQ(ReadTailFrom(log, begin, 4), "one\n");
+  std::ofstream(log) << "cut\n";
+  EXPECT_EQ(ReadTailFrom(log, begin, 100), "") << "a log that was cut meanwhile";
+  std::filesystem::remove(log);
 }
 
 TEST(LastReasons, AreNoLinesOfWhatWentWell) {

@@ -140,7 +140,7 @@ std::vector<std::string> WrongReads(const BlockOps& block, const PassBuffers& pl
     for (const int value : op.in) read(value);
     for (const int value : op.statistics) write(value);
     for (const int value : op.out) write(value);
-    // What is written must not have taken the place of what the operation reads.
+    // An output must not have taken the place of what the operation reads.
     const bool is_in_place = block.PlaceOf(op.out.front()) == block.PlaceOf(op.in.back());
     for (const int value : op.in) {
       if (!is_in_place) read(value);
@@ -164,7 +164,7 @@ TEST(PassBuffers, HoldAValueUntilItWasReadForTheLastTime) {
   }
 }
 
-// A value that were given back one operation early is read when another one is in its place.
+// A value that was given back one operation early is read when another one is in its place.
 TEST(PassBuffers, AreFoundWrongWhereAValueGoesTooEarly) {
   const BlockOps block = OpsOf(SmallLlama(), 0);
   PassBuffers places = PassBuffersOf(block);

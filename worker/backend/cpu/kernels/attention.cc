@@ -69,7 +69,7 @@ struct Geometry {
 
 Geometry GeometryOf(const AttentionShape& shape) {
   return {shape.head_dim, shape.query_stride(), shape.heads * shape.head_dim, shape.key_stride(),
-          static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+          shape.score_scale()};
 }
 
 // Holds what a row's softmax knows after some of its keys: their greatest score, and the sum of

@@ -377,7 +377,7 @@ AttentionCall CallOf(const AttentionShape& shape, View first_visible) {
           .heads = static_cast<int>(shape.heads),
           .kv_heads = static_cast<int>(shape.kv_heads),
           .dim = static_cast<int>(shape.head_dim),
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+          .scale = shape.score_scale()};
 }
 
 cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,

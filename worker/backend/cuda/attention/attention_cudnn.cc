@@ -115,9 +115,6 @@ class Attention final : public CudnnAttention {
   static constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
   static constexpr float kOne = 1;
 
-  static float ScaleOf(const AttentionShape& shape) {
-    return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
-  }
   static GraphPointers::value_type Pointer(AttentionTensor id, const void* data) {
     return {static_cast<int64_t>(id), data};
   }
@@ -132,7 +129,7 @@ class Attention final : public CudnnAttention {
                     const AttentionTensors& tensors, GraphPointers pointers,
                     const AttentionScratch& cut, View scratch) {
     char* const start = AttentionScratch::Start(scratch);
-    const float scale = ScaleOf(shape);
+    const float scale = shape.score_scale();
     const auto queries = static_cast<int32_t>(part.queries);
     const auto keys = static_cast<int32_t>(part.keys);
     // Statistics of a part before lie whole ahead of its own.
