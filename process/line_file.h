@@ -2,6 +2,7 @@
 // disk that is full or fails for a while costs no line and stops nobody: lines wait in memory. One
 // thread.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -14,8 +15,10 @@ namespace weft {
 class LineFile {
  public:
   // Opens for appending; lines that are there stay, and half of one, which a crash has left, is
-  // ended. Unavailable if it cannot be opened, also by the rules of folder_entry.h.
-  static absl::StatusOr<std::unique_ptr<LineFile>> Open(const std::string& path);
+  // ended. Unavailable if it cannot be opened, also by the rules of folder_entry.h. A file that a
+  // line would make longer than `max_bytes` becomes the older one first (older_file.h); 0: never.
+  static absl::StatusOr<std::unique_ptr<LineFile>> Open(const std::string& path,
+                                                        int64_t max_bytes = 0);
   ~LineFile();
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
@@ -30,10 +33,14 @@ class LineFile {
   const std::string& trouble() const { return trouble_; }
 
  private:
-  LineFile(std::string path, int file) : path_(std::move(path)), file_(file) {}
+  LineFile(std::string path, int64_t max_bytes, int file)
+      : path_(std::move(path)), max_bytes_(max_bytes), file_(file) {}
+  // Goes on with the file as it is where no new one can be begun: a line is worth more.
+  void KeepWithin();
 
   const std::string path_;
-  const int file_;
+  const int64_t max_bytes_;
+  int file_;
   std::string unwritten_;
   std::string trouble_;
 };

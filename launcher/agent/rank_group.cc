@@ -15,12 +15,12 @@
 #include "absl/strings/strip.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/leftovers.h"
-#include "launcher/machine/log_tail.h"
 #include "launcher/machine/machine.h"
 #include "launcher/machine/mpi_daemon.h"
 #include "plan/errors.h"
 #include "process/folder_entry.h"
 #include "process/log.h"
+#include "process/older_file.h"
 #include "process/run_files.h"
 
 namespace weft {
@@ -195,7 +195,7 @@ OpenedEntry RankGroup::MakeLogs() const {
 
 std::string RankGroup::TailOf(const std::string& log) const {
   const AsUser as(user());
-  return ReadTail(log, kTailBytes);
+  return ReadEnd(LogEntryOf(log), kTailBytes);
 }
 
 std::optional<HostFact> RankGroup::Ended(pid_t child, int wait_status) {

@@ -41,6 +41,7 @@
 #include "launcher/run/live_output.h"
 #include "launcher/run/progress.h"
 #include "launcher/run/run_folder.h"
+#include "launcher/run/run_metrics.h"
 #include "launcher/run/terminal.h"
 #include "launcher/slurm/batch_script.h"
 #include "plan/block/tensors.h"
@@ -201,10 +202,9 @@ JobFileOptions OptionsFor(const RunArguments& arguments) {
 }
 
 // Records what was predicted beside what was measured, for the next `weft plan` on this hardware.
-// `from_byte` of metrics.jsonl on is this run's. A ledger that cannot be written is worth a
-// warning, no more.
-void Record(const PreparedJob& prepared, const ProgressState& state, int64_t from_byte) {
-  const std::optional<MeasuredSteps> measured = MeasureSteps(prepared.paths.metrics(), from_byte);
+// A ledger that cannot be written is worth a warning, no more.
+void Record(const PreparedJob& prepared, const ProgressState& state, const RunMetrics& metrics) {
+  const std::optional<MeasuredSteps> measured = MeasureSteps(metrics);
   if (!measured) return;
   const JobSpec& job = prepared.file.job;
   const Plan& plan = prepared.plan;
@@ -276,7 +276,7 @@ Progress::Options ProgressOf(const PreparedJob& prepared) {
 int Train(const RunArguments& arguments, const PreparedJob& prepared, const Continuation& going_on,
           RunsEnd* end) {
   const JobSpec& job = prepared.file.job;
-  const int64_t metrics_bytes = FileBytes(prepared.paths.metrics());
+  const RunMetrics metrics(prepared.paths.metrics());
   std::atomic<StopWish> stop{StopWish::kNone};
   std::atomic<bool> person{false};  // has asked for it
   // TERM, USR1 and USR2 ask for the gentle stop however often they come; a Ctrl-C after any request
@@ -321,14 +321,13 @@ int Train(const RunArguments& arguments, const PreparedJob& prepared, const Cont
                        .host_changed = TellerOf(book.get())});
   book.reset();  // the next start reads it
   progress.Finish();
-  Record(prepared, progress.state(), metrics_bytes);
+  Record(prepared, progress.state(), metrics);
   end->run.person_stopped = person;
   if (!outcome.ok()) return Fail(outcome.status());
   end->run.may_go_on = outcome->end == RunEnd::kSuspended;
   return Summary(arguments, prepared.file, Resolve(job, prepared.plan.layout), prepared.paths,
                  *outcome, progress,
-                 StepsWithoutLine(prepared.paths.metrics(), metrics_bytes, going_on.after_step,
-                                  progress.state().step),
+                 StepsWithoutLine(metrics, going_on.after_step, progress.state().step),
                  static_cast<double>(BootTimeMs() - start_ms) / 1000);
 }
 

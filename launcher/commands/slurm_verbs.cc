@@ -20,6 +20,7 @@
 #include "launcher/slurm/run_record.h"
 #include "launcher/slurm/slurm_program.h"
 #include "plan/errors.h"
+#include "process/older_file.h"
 #include "text/json.h"
 
 namespace weft {
@@ -32,7 +33,9 @@ constexpr int kColumns = 7;
 
 // The step of the last line in the run's metrics is returned; empty: none was done yet.
 std::string LastStepOf(const std::string& run_folder) {
-  const std::string line = LastLines(ReadTail(run_folder + "/metrics.jsonl", 8192), 1, 8192);
+  constexpr int64_t kTailBytes = 8192;
+  const std::string tail = ReadEnd({run_folder, "metrics.jsonl"}, kTailBytes);
+  const std::string line = LastLines(tail, 1, kTailBytes);
   const nlohmann::json json = ParseJson(line).value_or(nullptr);
   const bool has_step = json.is_object() && json.contains("step") && json["step"].is_number();
   return has_step ? absl::StrCat(json["step"].get<int64_t>()) : "";

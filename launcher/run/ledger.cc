@@ -13,7 +13,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "launcher/run/run_folder.h"
 #include "plan/keys/cluster_keys.h"
 #include "plan/keys/value_text.h"
 #include "plan/schedule/step_part.h"
@@ -201,11 +200,11 @@ std::string RecordedErrorText(const std::optional<RecordedError>& error) {
   return text;
 }
 
-std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte) {
+std::optional<MeasuredSteps> MeasureSteps(const RunMetrics& metrics) {
   std::map<int64_t, int> seen;  // steps of each generation
   std::vector<double> seconds;
   std::map<std::string, std::vector<double>> by_part;
-  ForEachJsonLine(LinesOfRun(metrics), {.from_byte = from_byte}, [&](const Json& line) {
+  metrics.ForEachLine([&](const Json& line) {
     const auto number_of = [&line](const std::string& key) -> std::optional<double> {
       const auto found = line.find(key);
       if (found == line.end() || !found->is_number()) return std::nullopt;
@@ -230,19 +229,21 @@ std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t fr
   return measured;
 }
 
-int64_t StepsWithoutLine(const std::string& metrics, int64_t from_byte, int64_t after_step,
-                         int64_t last_step) {
+int64_t StepsWithoutLine(const RunMetrics& metrics, int64_t after_step, int64_t last_step) {
   const int64_t steps = std::max<int64_t>(last_step - after_step, 0);
   std::vector<bool> has_line(static_cast<size_t>(steps), false);
-  ForEachJsonLine(metrics, {.from_byte = from_byte}, [&](const Json& line) {
+  std::optional<int64_t> first;
+  const bool is_cut = metrics.ForEachLine([&](const Json& line) {
     const auto step = line.find("step");
     if (step == line.end() || !step->is_number_integer()) return;
     const auto number = step->get<int64_t>();
+    if (!first) first = number;
     if (number > after_step && number <= last_step) {
       has_line[static_cast<size_t>(number - after_step - 1)] = true;
     }
   });
-  return std::count(has_line.begin(), has_line.end(), false);
+  const int64_t gone = is_cut && first ? std::clamp<int64_t>(*first - after_step - 1, 0, steps) : 0;
+  return std::count(has_line.begin() + gone, has_line.end(), false);
 }
 
 std::string DifferenceText(const LedgerEntry& entry) {
@@ -267,12 +268,6 @@ std::string DifferenceText(const LedgerEntry& entry) {
   absl::StrAppendFormat(&text, "; the most of it in %s: %.4g s, %.4g s predicted", most->name,
                         most->measured_s, most->predicted_s);
   return text;
-}
-
-int64_t FileBytes(const std::string& path) {
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(path, error);
-  return error ? 0 : static_cast<int64_t>(bytes);
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "launcher/run/run_metrics.h"
 #include "plan/estimate/prediction_error.h"
 #include "plan/spec/cluster.h"
 #include "text/json_lines.h"
@@ -85,25 +86,21 @@ std::optional<RecordedError> RecordedErrorOn(const Cluster& cluster,
 // there is no record.
 std::string RecordedErrorText(const std::optional<RecordedError>& error);
 
-// Step times that a run has put into its metrics.jsonl beyond `from_byte`: the median, without the
-// first two steps of each generation. Nothing if fewer than 5 are left.
+// Step times that a run has put into its metrics.jsonl: the median, without the first two steps of
+// each generation. Nothing if fewer than 5 are left.
 struct MeasuredSteps {
   int64_t steps = 0;
   double median_s = 0;
   std::vector<std::pair<std::string, double>> parts_s;  // medians, of the parts that are there
 };
-std::optional<MeasuredSteps> MeasureSteps(const std::string& metrics, int64_t from_byte);
+std::optional<MeasuredSteps> MeasureSteps(const RunMetrics& metrics);
 
-// How many of the steps after `after_step`, up to `last_step`, have no line in metrics.jsonl beyond
-// `from_byte`; all of them where the file is not there.
-int64_t StepsWithoutLine(const std::string& metrics, int64_t from_byte, int64_t after_step,
-                         int64_t last_step);
+// How many of the steps after `after_step`, up to `last_step`, the run has no line of; all of them
+// where the file is not there. Lines that metrics.max_file_bytes has taken away are not missed.
+int64_t StepsWithoutLine(const RunMetrics& metrics, int64_t after_step, int64_t last_step);
 
 // Returns a sentence with the part that differs most where the measured step differs from the
 // predicted one by more than a fifth. Else empty. Pure.
 std::string DifferenceText(const LedgerEntry& entry);
-
-// Bytes of a file; 0 if there is none.
-int64_t FileBytes(const std::string& path);
 
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -19,6 +18,7 @@
 #include "launcher/shim/agent_call.h"
 #include "launcher/shim/shim_message.h"
 #include "process/folder_entry.h"
+#include "process/older_file.h"
 #include "process/rank_place.h"
 #include "process/rank_variables.h"
 
@@ -48,16 +48,6 @@ RankPlace PlaceOfThisProcess() {
   const std::optional<int> local = FirstNumber(kLocalRankVariables);
   if (!places || !local || static_cast<size_t>(*local) >= places->size()) return {.slot = -1};
   return (*places)[static_cast<size_t>(*local)];
-}
-
-std::string EndOf(int file) {
-  const off_t size = lseek(file, 0, SEEK_END);
-  if (size <= 0) return "";
-  const off_t want = std::min<off_t>(size, static_cast<off_t>(kMostLastBytes));
-  std::string text(static_cast<size_t>(want), '\0');
-  const ssize_t got = pread(file, text.data(), text.size(), size - want);
-  text.resize(got < 0 ? 0 : static_cast<size_t>(got));
-  return text;
 }
 
 // Returns what the worker alone finds in its environment, "NAME=VALUE"; nullopt: the file that was
@@ -158,7 +148,6 @@ int RunShim(const ShimOptions& options) {
   if (logs >= 0) close(logs);
   const OpenedEntry opened = OpenEntry(LogEntryOf(path), EntryUse::kAppend);
   if (!opened.ok()) return ShimFailed(path + " cannot be written: " + opened.why, kShimFailed);
-  const int log = opened.descriptor;
   std::vector<std::string> words = options.argv;
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -177,9 +166,10 @@ int RunShim(const ShimOptions& options) {
   }
   const pid_t self = getpid();
   const pid_t worker = fork();
-  if (worker == 0) BecomeWorker(argv, *variables, log, self, taker);
+  if (worker == 0) BecomeWorker(argv, *variables, opened.descriptor, self, taker);
   if (worker < 0)
     return ShimFailed(std::string("cannot fork: ") + std::strerror(errno), kShimFailed);
+  close(opened.descriptor);  // a file that the worker leaves for a new one has to go
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, worker, 0));
   if (pidfd < 0) {
     kill(worker, SIGKILL);
@@ -189,7 +179,7 @@ int RunShim(const ShimOptions& options) {
   TellAgent(agent, message, pidfd);
   message.wait_status = Watch(message, pidfd, agent, signals);
   message.kind = ShimMessage::Kind::kEnded;
-  message.last_out = EndOf(log);
+  message.last_out = ReadEnd(LogEntryOf(path), kMostLastBytes);
   TellAgent(agent, message, -1);
   const int status = message.wait_status;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -26,6 +26,8 @@ constexpr Limits kTwoOrMore = {
     .least = 2, .most = kMostInt, .allowed = "2 or more: the newest may turn out damaged"};
 constexpr Limits kMeasureSeconds = {.least = 0, .most = 100, .allowed = "0 to 100 seconds"};
 constexpr Limits kSeconds = {.least = 1, .most = 86400, .allowed = "1 to 86400 seconds"};
+constexpr Limits kFileBytes = {
+    .least = 1 << 16, .most = 1099511627776.0, .allowed = "65536 to 1099511627776 bytes"};
 constexpr Limits kNotNegative = {.least = 0, .allowed = "0 (off) or more"};
 constexpr Limits kShare = {
     .least = 0, .most = 1, .below_most = true, .allowed = "0 or more and less than 1"};
@@ -262,6 +264,13 @@ constexpr JobKey kJobKeys[] = {
      "steps_per_print"},
     {"metrics.tensorboard", kNotBuilt, nullptr, "an event file beside metrics.jsonl", "false"},
     {"metrics.wandb", kNotBuilt, nullptr, "a run at Weights & Biases", "false"},
+    {"metrics.max_file_bytes", kExecution,
+     [](JobSpec& job) -> KeyField { return NumberOrNull{&job.max_metrics_bytes}; },
+     "at this size metrics.jsonl becomes metrics.jsonl.1, the only older one; none: never", "-",
+     kFileBytes},
+    {"logs.max_file_bytes", kExecution, WEFT_FIELD(max_log_bytes),
+     "at this size rank-0.log becomes rank-0.log.1, the only older one; so each rank's", "",
+     kFileBytes},
     {"profiler.enable", kExecution, WEFT_FIELD(profiler.enable),
      "true: some steps are traced, for Perfetto", "", kAny, "profiling.enable_profiling"},
     {"profiler.freq", kExecution, WEFT_FIELD(profiler.freq),

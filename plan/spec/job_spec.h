@@ -244,6 +244,10 @@ struct JobSpec {
   ValidationSpec validation;
   std::optional<LoraSpec> lora;  // nullopt: everything is trained
   int64_t log_freq = 10;         // metrics.log_freq: plain progress lines, steps
+  // Bytes at which a file becomes its older one (process/older_file.h): metrics.max_file_bytes,
+  // none means never; logs.max_file_bytes, of each rank's log.
+  std::optional<int64_t> max_metrics_bytes;
+  int64_t max_log_bytes = int64_t{64} << 20;
   ProfilerSpec profiler;
   Cluster cluster;  // cluster.profile resolved, slots and nodes applied
   HostsSpec hosts;

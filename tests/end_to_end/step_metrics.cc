@@ -7,13 +7,15 @@
 namespace weft {
 
 std::vector<StepMetrics> MetricsOf(const std::string& run_folder) {
-  std::ifstream lines(run_folder + "/metrics.jsonl");
   std::vector<StepMetrics> metrics;
-  for (std::string line; std::getline(lines, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded() || !json.contains("loss_hex")) continue;
-    metrics.push_back(
-        {json.at("step"), json.at("generation"), json.at("loss"), json.at("loss_hex")});
+  for (const char* name : {"/metrics.jsonl.1", "/metrics.jsonl"}) {
+    std::ifstream lines(run_folder + name);
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (json.is_discarded() || !json.contains("loss_hex")) continue;
+      metrics.push_back(
+          {json.at("step"), json.at("generation"), json.at("loss"), json.at("loss_hex")});
+    }
   }
   return metrics;
 }

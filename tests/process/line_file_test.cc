@@ -66,6 +66,51 @@ TEST_F(LineFileTest, EndsHalfALineThatACrashHasLeft) {
   EXPECT_EQ(TextOf(path_), "{\"whole\":1}\n{\"hal\n{}\n");
 }
 
+TEST_F(LineFileTest, BecomesTheOlderOneBeforeALineThatItHasNoRoomFor) {
+  {
+    const auto lines = LineFile::Open(path_, 12);
+    ASSERT_TRUE(lines.ok()) << lines.status();
+    for (const char* line : {"one", "two", "3", "four"}) EXPECT_TRUE((*lines)->Append(line).ok());
+    EXPECT_EQ(TextOf(path_ + ".1"), "one\ntwo\n3\n");
+    EXPECT_EQ(TextOf(path_), "four\n");
+  }
+  const auto lines = LineFile::Open(path_, 12);  // of the next generation
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  EXPECT_TRUE((*lines)->Append("longer than all").ok());
+  EXPECT_EQ(TextOf(path_ + ".1"), "four\n");
+  EXPECT_EQ(TextOf(path_), "longer than all\n");
+}
+
+TEST_F(LineFileTest, GrowsOnWhereNoNewFileCanBeBegun) {
+  const auto lines = LineFile::Open(path_, 4);
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  std::filesystem::create_directories(path_ + ".1/in-the-way");
+  for (const char* line : {"one", "two"}) EXPECT_TRUE((*lines)->Append(line).ok());
+  EXPECT_EQ(TextOf(path_), "one\ntwo\n");
+  std::filesystem::remove_all(path_ + ".1");
+  EXPECT_TRUE((*lines)->Append("three").ok());
+  EXPECT_EQ(TextOf(path_ + ".1"), "one\ntwo\n");
+  EXPECT_EQ(TextOf(path_), "three\n");
+}
+
+TEST_F(LineFileTest, KeepsALineInOneFileThoughThereWasNoRoomForAllOfIt) {
+  const auto lines = LineFile::Open(path_, 9);
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = 3;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  EXPECT_FALSE((*lines)->Append("first").ok());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE((*lines)->Append("second").ok());
+  EXPECT_TRUE((*lines)->Append("third").ok());
+  EXPECT_EQ(TextOf(path_ + ".1"), "first\nsecond\n");
+  EXPECT_EQ(TextOf(path_), "third\n");
+}
+
 TEST_F(LineFileTest, ThatCannotBeOpenedIsNamed) {
   const auto lines = LineFile::Open("/proc/nowhere/lines.jsonl");
   ASSERT_FALSE(lines.ok());

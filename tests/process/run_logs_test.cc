@@ -3,9 +3,15 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+
+#include "process/older_file.h"
 
 namespace weft {
 namespace {
@@ -22,6 +28,21 @@ class RunLogs : public ::testing::Test {
     std::ofstream(folder_ + "/logs/" + name, std::ios::app) << text;
   }
   LogQuestion Ask() const { return {.run_folder = folder_, .generation = 2}; }
+  EntryPath Log() const { return {folder_, "logs/generation-2/rank-0.log"}; }
+  void BeginAnew() {
+    const OpenedEntry begun = BeginNewFile(Log());
+    ASSERT_TRUE(begun.ok()) << begun.why;
+    close(begun.descriptor);
+  }
+  // All that is told of a log by now.
+  static std::string Rest(LogFile& file, bool to_end) {
+    std::string all;
+    for (std::string piece = ReadLines(file, to_end); !piece.empty();
+         piece = ReadLines(file, to_end)) {
+      all += piece;
+    }
+    return all;
+  }
 
   std::string folder_;
 };
@@ -77,6 +98,94 @@ TEST_F(RunLogs, BeginWithTheLastLinesThatWereAsked) {
   EXPECT_EQ(most, text.substr(text.find("line 30000\n")));
   Write("generation-2/rank-0.log", "no end");
   EXPECT_EQ(tail(2), "line 49999\nno end");
+}
+
+TEST_F(RunLogs, AndTheirOlderFilesAreOneText) {
+  Write("generation-2/rank-0.log", "one\ntwo\nthree\n");
+  BeginAnew();
+  Write("generation-2/rank-0.log", "four\nfive\n");
+  LogQuestion question = Ask();
+  const auto told = [&] {
+    std::vector<LogFile> files = FindLogs(question);
+    EXPECT_EQ(files.size(), 1u);
+    return files.empty() ? "" : Rest(files[0], true);
+  };
+  EXPECT_EQ(told(), "one\ntwo\nthree\nfour\nfive\n");
+  question.ranks = {0};
+  EXPECT_EQ(told(), "one\ntwo\nthree\nfour\nfive\n");
+  const std::vector<std::pair<int64_t, std::string>> tails = {{1, "five\n"},
+                                                              {2, "four\nfive\n"},
+                                                              {3, "three\nfour\nfive\n"},
+                                                              {5, "one\ntwo\nthree\nfour\nfive\n"},
+                                                              {9, "one\ntwo\nthree\nfour\nfive\n"}};
+  for (const auto& [lines, text] : tails) {
+    question.tail_lines = lines;
+    EXPECT_EQ(told(), text) << lines;
+  }
+  // Amid the two renames of a writer.
+  std::filesystem::rename(Log().text(), OlderFileOf(Log().text()));
+  EXPECT_EQ(told(), "four\nfive\n");
+}
+
+TEST_F(RunLogs, GoOnWithTheOlderFileUntilTwoLooksFindNoMore) {
+  Write("generation-2/rank-0.log", "one\n");
+  std::vector<LogFile> files = FindLogs(Ask());
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(Rest(files[0], false), "one\n");
+  BeginAnew();
+  Write("generation-2/rank-0.log", "lf\nthree\n");
+  EXPECT_EQ(Rest(files[0], false), "");
+  Write("generation-2/rank-0.log.1", "two\nha");  // by whoever was amid a line
+  EXPECT_EQ(Rest(files[0], false), "two\n");
+  EXPECT_EQ(Rest(files[0], false), "half\nthree\n");
+  BeginAnew();
+  Write("generation-2/rank-0.log", "four\n");
+  EXPECT_EQ(Rest(files[0], true), "four\n");
+  // Whoever is slow finds what is left, once. No other file gets the number of one that is open.
+  const std::ifstream open(Log().text());
+  for (const char* line : {"five\n", "six\n", "seven\n"}) {
+    BeginAnew();
+    Write("generation-2/rank-0.log", line);
+  }
+  EXPECT_EQ(Rest(files[0], true), "six\nseven\n");
+  EXPECT_EQ(Rest(files[0], true), "");
+}
+
+TEST_F(RunLogs, TellEachLineOnceWhileTheirWriterBeginsNewFiles) {
+  constexpr int kLines = 20000;
+  Write("generation-2/rank-0.log", "");
+  std::atomic<int> taken{0};  // by the reader, who has begun with the newest file before another
+  std::atomic<bool> is_over{false};
+  std::thread writer([&] {
+    OpenedEntry log = OpenEntry(Log(), EntryUse::kAppend);
+    int in_older = -1;
+    for (int line = 0; line < kLines; ++line) {
+      if (line % 1000 == 999) {
+        while (taken <= in_older) std::this_thread::yield();
+        const OpenedEntry begun = BeginNewFile(Log());
+        dup2(begun.descriptor, log.descriptor);
+        close(begun.descriptor);
+        in_older = line;
+      }
+      const std::string text = "line " + std::to_string(line) + "\n";
+      if (write(log.descriptor, text.data(), text.size()) < 0) break;
+    }
+    close(log.descriptor);
+    is_over = true;
+  });
+  std::vector<LogFile> files = FindLogs(Ask());
+  std::string told;
+  for (bool last = false; !last;) {
+    last = is_over;
+    const std::string piece = Rest(files.at(0), last);
+    told += piece;
+    taken += static_cast<int>(std::count(piece.begin(), piece.end(), '\n'));
+  }
+  writer.join();
+  std::string written;
+  for (int line = 0; line < kLines; ++line) written += "line " + std::to_string(line) + "\n";
+  EXPECT_EQ(told.size(), written.size());
+  EXPECT_TRUE(told == written);
 }
 
 TEST_F(RunLogs, LeaveOutLinksAndWhatIsNoFile) {

@@ -26,7 +26,6 @@
 #include "absl/types/span.h"
 #include "plan/errors.h"
 #include "plan/spec/layout_text.h"
-#include "process/folder_entry.h"
 #include "process/log.h"
 #include "process/progress_page.h"
 #include "process/rank_place.h"
@@ -38,6 +37,7 @@
 #include "worker/process/link.h"
 #include "worker/process/measured_run.h"
 #include "worker/process/process_rank.h"
+#include "worker/process/rank_log.h"
 #include "worker/state/groups.h"
 #include "worker/train/step_report.h"
 #include "worker/train/trainer.h"
@@ -65,23 +65,8 @@ struct Shared {
   std::atomic<bool> leaving{false};  // somebody says why
   std::mutex mutex;                  // guards comm
   Comm* comm = nullptr;              // while it is open
+  RankLog log;                       // the main thread opens it, CommGuard's bounds it
 };
-
-// Sends this process's output to <run>/logs/generation-<g>/rank-<r>.log: the agent looks there
-// for the last lines of a rank that failed.
-absl::Status RedirectOutput(const SessionOptions& options, int rank) {
-  const std::string logs = absl::StrCat("logs/generation-", options.generation);
-  const EntryPath path = {options.run_folder, absl::StrCat(logs, "/rank-", rank, ".log")};
-  const int folder = MakeEntryFolder({options.run_folder, logs}).descriptor;
-  if (folder >= 0) close(folder);
-  const OpenedEntry log = OpenEntry(path, EntryUse::kAppend);
-  if (!log.ok() || dup2(log.descriptor, STDOUT_FILENO) < 0 ||
-      dup2(log.descriptor, STDERR_FILENO) < 0) {
-    return absl::UnavailableError(absl::StrCat(path.text(), ": cannot be written: ", log.why));
-  }
-  close(log.descriptor);
-  return absl::OkStatus();
-}
 
 // Runs on a thread of the link: the main thread may be in a collective that never ends. Leaves
 // whatever becomes of the interruption.
@@ -268,15 +253,16 @@ class LinkRelay final : public Relay {
 };
 
 // Beside the main thread, which may wait for a device for ever: says in its place what broke the
-// communicator, if it does not do so itself.
+// communicator, if it does not do so itself. Whatever the main thread is at, the log stays bounded.
 class CommGuard {
  public:
-  CommGuard(Shared& shared, Link& link, Comm& comm) : shared_(shared) {
+  CommGuard(Shared& shared, Link& link, Comm& comm, int64_t max_log_bytes) : shared_(shared) {
     Set(&comm);
-    thread_ = std::jthread([&shared, &link](const std::stop_token& stop) {
+    thread_ = std::jthread([&shared, &link, max_log_bytes](const std::stop_token& stop) {
       BackendStatus failure;
       while (failure.ok()) {
         if (Rest(stop, kLookAtCommEvery)) return;
+        shared.log.KeepWithin(max_log_bytes);
         const std::lock_guard<std::mutex> lock(shared.mutex);
         failure = shared.comm->FirstFailure();
       }
@@ -431,7 +417,7 @@ absl::StatusOr<RunResult> Train(const SessionOptions& options, const ProcessRank
   ASSIGN_OR_RETURN(const Opened opened, OpenBackend(options, me, assignment, link, progress));
   RunResult result;
   {
-    const CommGuard guard(shared, link, *opened.comm);
+    const CommGuard guard(shared, link, *opened.comm, assignment.job.max_log_bytes);
     if (shared.lost) return absl::AbortedError("the coordinator is gone");
     if (options.generation == 1 && assignment.job.comm.measure_seconds > 0) {
       RETURN_IF_ERROR(MeasureLinksOfRun(assignment.job, options.run_folder, *opened.device,
@@ -474,8 +460,10 @@ int RunSession(const SessionOptions& options) {
   const absl::StatusOr<ProcessRank> me = FindProcessRank(FromEnvironment);
   if (!me.ok()) LeaveWithFault(shared, nullptr, me.status());
   ProgressWriter progress = OpenPage(options.generation, me->rank);
-  if (const absl::Status status = RedirectOutput(options, me->rank); !status.ok()) {
-    LeaveWithFault(shared, nullptr, status);
+  const absl::Status redirected =
+      shared.log.Redirect(options.run_folder, options.generation, me->rank);
+  if (!redirected.ok()) {
+    LeaveWithFault(shared, nullptr, redirected);
   }
   // Its parent is mpirun's daemon: without it nobody collects this worker.
   if (const absl::Status status = DieWithParent(SIGKILL, getppid()); !status.ok()) {

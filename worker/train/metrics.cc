@@ -42,8 +42,9 @@ std::string MetricsLine(const StepReport& report, int64_t generation) {
   return absl::StrCat(line, "}");
 }
 
-absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<LineFile> lines, LineFile::Open(path));
+absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path,
+                                                               int64_t max_bytes) {
+  ASSIGN_OR_RETURN(std::unique_ptr<LineFile> lines, LineFile::Open(path, max_bytes));
   return std::unique_ptr<MetricsFile>(new MetricsFile(std::move(lines)));
 }
 

@@ -25,7 +25,9 @@ std::string MetricsLine(const StepReport& report, int64_t generation);
 class MetricsFile {
  public:
   // Opens for appending; lines of earlier generations stay. Unavailable if it cannot be written.
-  static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path);
+  // `max_bytes`: as LineFile's.
+  static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path,
+                                                           int64_t max_bytes = 0);
 
   // Does what LineFile's does.
   absl::Status Append(const StepReport& report, int64_t generation);

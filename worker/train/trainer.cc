@@ -119,7 +119,8 @@ absl::Status Trainer::Prepare(int rank, Comm& comm) {
   RETURN_IF_ERROR(Allocate(rank));
   RETURN_IF_ERROR(LoadOrInitialize());
   if (rank == 0) {
-    ASSIGN_OR_RETURN(metrics_, MetricsFile::Open(absl::StrCat(run_folder_, "/metrics.jsonl")));
+    ASSIGN_OR_RETURN(metrics_, MetricsFile::Open(absl::StrCat(run_folder_, "/metrics.jsonl"),
+                                                 job_.max_metrics_bytes.value_or(0)));
     janitor_ = std::make_unique<Janitor>(checkpoint_folder_, run_.id, generation_,
                                          job_.checkpoint.keep_latest_k, hooks_.warn);
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -177,12 +178,51 @@ TEST(RecordedErrorText, IsASentenceOrNothing) {
 TEST(StepsWithoutLine, AreThoseThatWereTrainedAndNotWritten) {
   JobFolder folder;
   const std::string path = folder.path() + "/metrics.jsonl";
-  EXPECT_EQ(StepsWithoutLine(path, 0, 4, 9), 5) << "the file is not there";
+  const RunMetrics all(path);
+  EXPECT_EQ(StepsWithoutLine(all, 4, 9), 5) << "the file is not there";
   const std::string earlier = "{\"step\":5}\n";
+  folder.Write("metrics.jsonl", earlier);
+  const RunMetrics later(path);
   folder.Write("metrics.jsonl", earlier + "{\"step\":6}\n{\"step\":6}\n{\"step\":9}\n{\"ste");
-  EXPECT_EQ(StepsWithoutLine(path, static_cast<int64_t>(earlier.size()), 4, 9), 3) << "5, 7, 8";
-  EXPECT_EQ(StepsWithoutLine(path, 0, 5, 6), 0);
-  EXPECT_EQ(StepsWithoutLine(path, 0, 9, 9), 0);
+  EXPECT_EQ(StepsWithoutLine(later, 4, 9), 3) << "5, 7, 8";
+  EXPECT_EQ(StepsWithoutLine(all, 5, 6), 0);
+  EXPECT_EQ(StepsWithoutLine(all, 9, 9), 0);
+}
+
+// A file that becomes the older one takes the mark of where the run began along.
+TEST(StepsWithoutLine, MissesNoneThatTheBoundHasTakenAway) {
+  JobFolder folder;
+  const std::string path = folder.path() + "/metrics.jsonl";
+  const auto line = [](int step) { return absl::StrCat("{\"step\":", step, "}\n"); };
+  folder.Write("metrics.jsonl", line(5));
+  const RunMetrics metrics(path);
+  folder.Write("metrics.jsonl", line(5) + line(6));
+  const auto begin_new_file = [&path] { std::filesystem::rename(path, path + ".1"); };
+  begin_new_file();
+  EXPECT_EQ(StepsWithoutLine(metrics, 4, 6), 1) << "5 is of the run before";
+  folder.Write("metrics.jsonl", line(7) + line(9));
+  EXPECT_EQ(StepsWithoutLine(metrics, 4, 9), 2) << "5, 8";
+  begin_new_file();
+  folder.Write("metrics.jsonl", line(10));
+  EXPECT_EQ(StepsWithoutLine(metrics, 4, 10), 1) << "8: 5 and 6 may have had lines";
+  begin_new_file();
+  folder.Write("metrics.jsonl", line(12));
+  EXPECT_EQ(StepsWithoutLine(metrics, 4, 12), 1) << "11";
+}
+
+// The newest 64 MiB are read: of what is before them nothing is known.
+TEST(StepsWithoutLine, MissesNoneBeforeTheLinesThatAreRead) {
+  JobFolder folder;
+  const std::string path = folder.path() + "/metrics.jsonl";
+  const RunMetrics metrics(path);
+  std::ofstream file(path);
+  const std::string filler(1000000, 'x');
+  for (int step = 1; step <= 80; ++step) {
+    if (step == 70) continue;
+    file << "{\"step\":" << step << ",\"filler\":\"" << filler << "\"}\n";
+  }
+  file.close();
+  EXPECT_EQ(StepsWithoutLine(metrics, 0, 80), 1) << "70";
 }
 
 TEST(MeasureSteps, TakesTheMedianWithoutTheFirstStepsOfEachGeneration) {
@@ -192,15 +232,16 @@ TEST(MeasureSteps, TakesTheMedianWithoutTheFirstStepsOfEachGeneration) {
     return absl::StrCat("{\"step\":", step, ",\"step_s\":", step_s, ",\"generation\":", generation,
                         ",\"update_s\":", step_s / 4, "}\n");
   };
-  std::string text = line(1, 100, 1);  // of an earlier run
-  const auto before = static_cast<int64_t>(text.size());
-  for (int step = 1; step <= 4; ++step) text += line(step, step <= 2 ? 9 : 1, 2);
-  EXPECT_FALSE(MeasureSteps(path, 0));  // no file
+  EXPECT_FALSE(MeasureSteps(RunMetrics(path)));  // no file
+  std::string text = line(1, 100, 1);            // of an earlier run
   folder.Write("metrics.jsonl", text);
-  EXPECT_FALSE(MeasureSteps(path, before));  // too few
+  const RunMetrics metrics(path);
+  for (int step = 1; step <= 4; ++step) text += line(step, step <= 2 ? 9 : 1, 2);
+  folder.Write("metrics.jsonl", text);
+  EXPECT_FALSE(MeasureSteps(metrics));  // too few
   for (int step = 3; step <= 7; ++step) text += line(step, step <= 4 ? 9 : 3, 3);
   folder.Write("metrics.jsonl", text + "{\"step\":8,\"st");  // being written
-  const auto measured = MeasureSteps(path, before);
+  const auto measured = MeasureSteps(metrics);
   ASSERT_TRUE(measured);
   EXPECT_EQ(measured->steps, 5);  // 1 1 3 3 3
   EXPECT_EQ(measured->median_s, 3);

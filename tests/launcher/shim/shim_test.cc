@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -99,6 +100,25 @@ TEST_F(ShimTest, TellsRankAndExitCodeAndLastLines) {
   EXPECT_EQ(heard[1].last_out, "out\noops\n");
   EXPECT_EQ(CodeOf(shim), 7);
   EXPECT_EQ(ReadTail(folder_.path() + "/logs/rank-2.log", 100), "out\noops\n");
+}
+
+TEST_F(ShimTest, TellsTheLastLinesOfALogThatItsWorkerHasBegunAnew) {
+  const std::string log = folder_.path() + "/logs/rank-2.log";
+  ChildProcess shim = Start({"sh", "-c",
+                             "echo out; mv \"$0\" \"$0.1\"; exec > \"$0\" 2>&1; echo oops; "
+                             "until [ -e \"$0.go\" ]; do sleep 0.01; done",
+                             log});
+  EXPECT_EQ(Hear(1)[0].kind, ShimMessage::Kind::kStarted);
+  // It would keep a file on the disk that the worker has put another one in place of.
+  for (const auto& file :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(shim.pid()) + "/fd")) {
+    std::error_code error;
+    EXPECT_EQ(std::filesystem::read_symlink(file.path(), error).string().find(log),
+              std::string::npos);
+  }
+  folder_.Write("logs/rank-2.log.go", "");
+  EXPECT_EQ(Hear(1)[0].last_out, "out\noops\n");
+  EXPECT_EQ(CodeOf(shim), 0);
 }
 
 TEST_F(ShimTest, GivesItsWorkerTheSlotThatTheAgentHasForIt) {

@@ -111,6 +111,22 @@ inline DataSpec FullData() {
           true};
 }
 
+inline OptimizerSpec FullOptimizer() {
+  return {OptimizerKind::kSgd,
+          1e-3,
+          0.8,
+          0.99,
+          1e-9,
+          0.2,
+          {{{"*.bias", "head.weight"}, 0.3}},
+          0.9,
+          0.4,
+          true,
+          -0.7,
+          0.6,
+          true};
+}
+
 inline JobSpec FullJob() {
   JobSpec job;
   job.name = "quickstart";
@@ -139,19 +155,7 @@ inline JobSpec FullJob() {
       32,   8, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16, ReduceDtype::kBf16,
       true, 3};
   job.fp16 = {512, 12, 200, 3, 4};
-  job.optimizer = {OptimizerKind::kSgd,
-                   1e-3,
-                   0.8,
-                   0.99,
-                   1e-9,
-                   0.2,
-                   {{{"*.bias", "head.weight"}, 0.3}},
-                   0.9,
-                   0.4,
-                   true,
-                   -0.7,
-                   0.6,
-                   true};
+  job.optimizer = FullOptimizer();
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5, 1e-6};
   job.layout = FullLayoutSpec();
   job.lora = {4, 16, {"c_attn"}, FrozenFormat::kNf4Double};
@@ -160,6 +164,8 @@ inline JobSpec FullJob() {
   job.comm = {11, 12, 13};
   job.validation = {6, 2};
   job.log_freq = 3;
+  job.max_metrics_bytes = 65536;
+  job.max_log_bytes = 1048576;
   job.profiler = {true, 7};
   job.deterministic = true;
   job.cluster = FullCluster();

@@ -48,6 +48,7 @@ TEST(JobKeys, AreFrozen) {
       "fault_tolerance.skip_loss_zscore comm.init_timeout_seconds comm.train_timeout_seconds "
       "comm.measure_seconds "
       "validation.interval validation.steps metrics.log_freq metrics.tensorboard metrics.wandb "
+      "metrics.max_file_bytes logs.max_file_bytes "
       "profiler.enable profiler.freq profiler.memory_snapshot lora.r lora.lora_alpha "
       "lora.lora_dropout lora.target_modules lora.quantization lora.double_quantization "
       "cluster.scheduler cluster.profile cluster.nodes cluster.slots cluster.gpus_per_node "

@@ -474,6 +474,10 @@ TEST(Validate, ChecksCheckpointsValidationAndLimits) {
        "comm.train_timeout_seconds: 1e+06 is out of range; use 1 to 86400 seconds"},
       {[](JobSpec& j) { j.log_freq = 0; },
        "metrics.log_freq: 0 is out of range; use 1 to 2147483648"},
+      {[](JobSpec& j) { j.max_log_bytes = 65535; },
+       "logs.max_file_bytes: 65535 is out of range; use 65536 to 1099511627776 bytes"},
+      {[](JobSpec& j) { j.max_metrics_bytes = 0; },
+       "metrics.max_file_bytes: 0 is out of range; use 65536 to 1099511627776 bytes"},
       {[](JobSpec& j) { j.threads_per_worker = 0; },
        "cluster.threads_per_worker: 0 is out of range; use 1 to 1024"},
       {[](JobSpec& j) {
