@@ -10,8 +10,8 @@ namespace weft {
 // The last `bytes` of a file; empty if it cannot be read.
 std::string ReadTail(const std::string& path, int64_t bytes);
 
-// Of a log that several write one after the other: where the next one begins, and the last `bytes`
-// of what was written from there on.
+// Several may write to a log, one after the other: these return where the next one begins, and the
+// last `bytes` of what was written from there on.
 int64_t EndOfLog(const std::string& path);
 std::string ReadTailFrom(const std::string& path, int64_t begin, int64_t bytes);
 

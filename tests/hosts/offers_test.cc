@@ -47,9 +47,10 @@ TEST_F(Offers, EndAJobThatHasNoPlanWithThem) {
   StartOnThreeHosts(WriteJob("dp: 6, tp: 1, pp: 1", OnThreeHosts(), kUnchecked, 20));
   ExpectEnd(1);
   // Fewer ranks on each host would have more memory, but there are six.
-  EXPECT_THAT(run_->Stderr(), HasSubstr("there is no plan for 3 of 3 with 1 of 2 slots each with "
-                                        "352 MiB of memory a rank, not 2.00 GiB"));
-  EXPECT_THAT(run_->Stderr(), HasSubstr("host h3: 391 MiB free for 1 rank"));
+  EXPECT_THAT(run_->Stderr(),
+              HasSubstr("there is no plan for 3 of 3 with 32.0 MiB of memory a rank, "
+                        "not 2.00 GiB: host h3: 215 MiB free for 2 ranks: the "
+                        "libraries of a rank alone take 48.0 MiB of it"));
 }
 
 // Two of three hosts are in one rack: the second replica goes to the other one.

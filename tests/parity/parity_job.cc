@@ -78,14 +78,15 @@ JobSpec EnglishStarcoder2Job() {
   return job;
 }
 
-// Factors of Granite 3, 8B, but for the scores': heads are smaller here.
+// Factors as Granite 3 has them, but for those of scores and logits: the loss of so small a model
+// would hardly fall.
 JobSpec EnglishGraniteJob() {
   JobSpec job = EnglishLlamaJob();
   SetArchitecture(Architecture::kGranite, job.model);
   job.model.embedding_multiplier = 12;
   job.model.residual_multiplier = 0.22;
   job.model.attention_multiplier = 0.0625;
-  job.model.logits_scaling = 16;
+  job.model.logits_scaling = 0.5;
   return job;
 }
 
@@ -174,12 +175,54 @@ OptimizerSpec ReadOptimizer(const Json& optimizer) {
   return spec;
 }
 
+// MechanismsJson says what a model computes, beside its sizes.
+Json MechanismsJson(const ModelShape& model) {
+  const RopeScaling& scaling = model.rope_scaling;
+  return {{"family", WordOf(model.architecture).data()},
+          {"rope_scaling",
+           {{"factor", scaling.factor},
+            {"low_freq_factor", scaling.low_freq_factor},
+            {"high_freq_factor", scaling.high_freq_factor},
+            {"original_max_position_embeddings", scaling.original_max_positions},
+            {"rope_type", WordOf(scaling.kind).data()},
+            {"beta_fast", scaling.beta_fast},
+            {"beta_slow", scaling.beta_slow}}},
+          {"attention_bias", model.attention_bias},
+          {"output_bias", model.has_output_bias()},
+          {"qk_norms", model.qk_norms},
+          {"layer_norms", model.layer_norms},
+          {"plain_ffn", model.plain_ffn},
+          {"ffn_bias", model.ffn_bias},
+          {"embedding_multiplier", model.embedding_multiplier},
+          {"residual_multiplier", model.residual_multiplier},
+          {"attention_multiplier", model.attention_multiplier},
+          {"logits_scaling", model.logits_scaling}};
+}
+
+void ReadMechanisms(const Json& json, ModelShape& model) {
+  SetArchitecture(*ParseWord<Architecture>(json.at("family").get<std::string>(), "an architecture"),
+                  model);
+  const Json& scaling = json.at("rope_scaling");
+  model.rope_scaling = {
+      .factor = scaling.at("factor"),
+      .low_freq_factor = scaling.at("low_freq_factor"),
+      .high_freq_factor = scaling.at("high_freq_factor"),
+      .original_max_positions = scaling.at("original_max_position_embeddings"),
+      .kind = *ParseWord<RopeKind>(scaling.at("rope_type").get<std::string>(), "a rope_type"),
+      .beta_fast = scaling.at("beta_fast"),
+      .beta_slow = scaling.at("beta_slow")};
+  model.attention_bias = json.at("attention_bias");
+  model.embedding_multiplier = json.at("embedding_multiplier");
+  model.residual_multiplier = json.at("residual_multiplier");
+  model.attention_multiplier = json.at("attention_multiplier");
+  model.logits_scaling = json.at("logits_scaling");
+}
+
 }  // namespace
 
 std::string ParityJobText(const ParityJob& parity) {
   const JobSpec& job = parity.job;
   Json json = {
-      {"family", WordOf(job.model.architecture).data()},
       {"vocab_size", job.model.vocab_size},
       {"hidden_size", job.model.hidden_size},
       {"num_blocks", job.model.num_blocks},
@@ -191,24 +234,6 @@ std::string ParityJobText(const ParityJob& parity) {
       {"norm_eps", job.model.norm_eps},
       {"initializer_range", job.model.initializer_range},
       {"rope_theta", job.model.rope_theta},
-      {"rope_scaling",
-       {{"factor", job.model.rope_scaling.factor},
-        {"low_freq_factor", job.model.rope_scaling.low_freq_factor},
-        {"high_freq_factor", job.model.rope_scaling.high_freq_factor},
-        {"original_max_position_embeddings", job.model.rope_scaling.original_max_positions},
-        {"rope_type", WordOf(job.model.rope_scaling.kind).data()},
-        {"beta_fast", job.model.rope_scaling.beta_fast},
-        {"beta_slow", job.model.rope_scaling.beta_slow}}},
-      {"attention_bias", job.model.attention_bias},
-      {"output_bias", job.model.has_output_bias()},
-      {"qk_norms", job.model.qk_norms},
-      {"layer_norms", job.model.layer_norms},
-      {"plain_ffn", job.model.plain_ffn},
-      {"ffn_bias", job.model.ffn_bias},
-      {"embedding_multiplier", job.model.embedding_multiplier},
-      {"residual_multiplier", job.model.residual_multiplier},
-      {"attention_multiplier", job.model.attention_multiplier},
-      {"logits_scaling", job.model.logits_scaling},
       {"tied_embeddings", job.model.tied_embeddings},
       {"data", Json::array()},
       {"documents",
@@ -236,6 +261,7 @@ std::string ParityJobText(const ParityJob& parity) {
       {"painted", parity.painted},
       {"counts_allocations", parity.counts_allocations},
   };
+  json.update(MechanismsJson(job.model));
   for (const DataSource& source : job.data.train) json["data"].push_back(source.path);
   return json.dump(1) + "\n";
 }
@@ -247,8 +273,7 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   ParityJob parity;
   JobSpec& job = parity.job;
   job = EnglishJob();
-  SetArchitecture(*ParseWord<Architecture>(json.at("family").get<std::string>(), "an architecture"),
-                  job.model);
+  ReadMechanisms(json, job.model);
   job.model.vocab_size = json.at("vocab_size");
   job.model.hidden_size = json.at("hidden_size");
   job.model.num_blocks = json.at("num_blocks");
@@ -260,20 +285,6 @@ absl::StatusOr<ParityJob> ReadParityJob(const std::string& path) try {
   job.model.norm_eps = json.at("norm_eps");
   job.model.initializer_range = json.at("initializer_range");
   job.model.rope_theta = json.at("rope_theta");
-  const Json& scaling = json.at("rope_scaling");
-  job.model.rope_scaling = {
-      .factor = scaling.at("factor"),
-      .low_freq_factor = scaling.at("low_freq_factor"),
-      .high_freq_factor = scaling.at("high_freq_factor"),
-      .original_max_positions = scaling.at("original_max_position_embeddings"),
-      .kind = *ParseWord<RopeKind>(scaling.at("rope_type").get<std::string>(), "a rope_type"),
-      .beta_fast = scaling.at("beta_fast"),
-      .beta_slow = scaling.at("beta_slow")};
-  job.model.attention_bias = json.at("attention_bias");
-  job.model.embedding_multiplier = json.at("embedding_multiplier");
-  job.model.residual_multiplier = json.at("residual_multiplier");
-  job.model.attention_multiplier = json.at("attention_multiplier");
-  job.model.logits_scaling = json.at("logits_scaling");
   job.model.tied_embeddings = json.at("tied_embeddings");
   job.data.train.clear();
   for (const Json& source : json.at("data")) job.data.train.push_back({source});

@@ -19,6 +19,9 @@ On 2026-11-28 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 
   llama: logits 4.8e-07, worst gradient 1.1e-06, losses 1.0e-08 (of 10 steps, 5.8517 to 4.4265)
   qwen2 (yarn): logits 5.4e-07, worst gradient 1.2e-06, losses 1.8e-08 (of 10 steps, 5.8800 to 4.4038)
   qwen3: logits 6.1e-07, worst gradient 1.6e-06, losses 1.9e-08 (of 10 steps, 5.8800 to 4.4384)
+  phi3: logits 6.6e-07, worst gradient 1.3e-06, losses 6.9e-08 (of 10 steps, 5.7877 to 4.5473)
+  granite: logits 1.9e-07, worst gradient 4.7e-07, losses 2.5e-08 (of 10 steps, 7.0171 to 5.3173)
+  starcoder2: logits 4.5e-07, worst gradient 9.1e-07, losses 1.0e-08 (of 10 steps, 6.0461 to 4.3248)
 """
 import json
 import pathlib

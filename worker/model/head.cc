@@ -50,7 +50,7 @@ Head::Piece Head::PieceOf(View norm_out, View targets, int piece) const {
           .target_logit = of(target_logit_)};
 }
 
-// What scales logits scales what they are made of.
+// Logits are scaled by scaling what they are made of.
 void Head::MakeNorm() {
   ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
   if (logit_factor_ != 1) device_.Scale(norm_out_, logit_factor_);

@@ -241,7 +241,7 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
   }
 }
 
-// What scales logits scales what they are made of.
+// Logits are scaled by scaling what they are made of.
 void Inference::NormLast(View x, View norm_out) {
   ForwardNorm(final_norm_, model_.norm_eps, x, norm_out, Statistics(x.rows), device_);
   if (model_.logits_scaling != 1) device_.Scale(norm_out, 1 / model_.logits_scaling);
