@@ -359,7 +359,7 @@ void EachRefused(const ModelShape& model, const Refuse& refuse) {
     refuse("model.kv_lora_rank", model.latent.kv_rank, "a model without it");
   }
   if (model.activation == Activation::kSquaredRelu) {
-    refuse("model.hidden_act", WordOf(model.activation), WordOf(Activation::kSilu));
+    refuse("model.hidden_act", WordOf(model.activation), "a model with silu or gelu_new");
   }
 }
 

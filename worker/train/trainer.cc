@@ -244,7 +244,12 @@ absl::StatusOr<RunResult> Trainer::RunSteps() {
       report.not_written = metrics_->trouble();
     }
     if (hooks_.step_done) hooks_.step_done(report);
-    RETURN_IF_ERROR(guard_->CheckGoingOn());  // after it is reported, before it could be saved
+    // After it is reported, before it could be saved.
+    if (const absl::Status goes_on = guard_->CheckGoingOn(); !goes_on.ok()) {
+      // All ranks leave here. Whoever did so first would end others before they have reported it.
+      groups_->Barrier().IgnoreError();
+      return goes_on;
+    }
     result = {.step = step, .stopped = report.stopping};
     const int64_t interval = job_.checkpoint.interval.value_or(0);
     if (report.stopping || at_end) {

@@ -147,16 +147,12 @@ TEST_F(SkippedStep, EndsTheRunAfterSoManyInARow) {
   job_.training.max_consecutive_skipped_steps = 2;
   job_.checkpoint.interval = 1;
   const TrainingOutcome outcome = TrainPlanted(Planted::kGradient, {2, 3});
-  int named = 0;
-  for (const absl::Status& status : outcome.statuses) {
-    if (absl::IsAborted(status)) continue;  // ended by the first that left
+  for (const absl::Status& status : outcome.statuses) {  // nobody was ended by the first that left
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(std::string(status.message()),
                 testing::AllOf(testing::HasSubstr("gradient norm of step 3 is nan"),
                                testing::HasSubstr("optimizer.lr")));
-    ++named;
   }
-  EXPECT_GE(named, 1);
   EXPECT_EQ(outcome.committed.size(), 2);  // of steps 1 and 2; the end is not saved
   EXPECT_THAT(Metrics(), testing::HasSubstr("\"skipped_steps\":2"));
 }
