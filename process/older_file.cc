@@ -18,18 +18,6 @@ std::string LastPartOf(const std::string& name) {
   return name.substr(name.rfind('/') + 1);  // npos + 1 is 0
 }
 
-std::string EndOfOne(const EntryPath& path, int64_t bytes) {
-  const OpenedEntry file = OpenEntry(path, EntryUse::kRead);
-  if (!file.ok()) return "";
-  const int64_t size = lseek(file.descriptor, 0, SEEK_END);
-  const int64_t begin = std::max<int64_t>(0, size - bytes);
-  std::string text(static_cast<size_t>(std::max<int64_t>(0, size - begin)), '\0');
-  const ssize_t got = pread(file.descriptor, text.data(), text.size(), begin);
-  close(file.descriptor);
-  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
-  return text;
-}
-
 }  // namespace
 
 std::string OlderFileOf(const std::string& path) {
@@ -64,12 +52,24 @@ OpenedEntry BeginNewFile(const EntryPath& path) {
   return opened;
 }
 
+std::string ReadEndOfFile(const EntryPath& path, int64_t bytes) {
+  const OpenedEntry file = OpenEntry(path, EntryUse::kRead);
+  if (!file.ok()) return "";
+  const int64_t size = lseek(file.descriptor, 0, SEEK_END);
+  const int64_t begin = std::max<int64_t>(0, size - bytes);
+  std::string text(static_cast<size_t>(std::max<int64_t>(0, size - begin)), '\0');
+  const ssize_t got = pread(file.descriptor, text.data(), text.size(), begin);
+  close(file.descriptor);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
+  return text;
+}
+
 std::string ReadEnd(const EntryPath& path, int64_t bytes) {
   // A file that becomes the older one meanwhile is read twice at worst, never left out.
-  std::string text = EndOfOne(path, bytes);
+  std::string text = ReadEndOfFile(path, bytes);
   const int64_t missing = bytes - static_cast<int64_t>(text.size());
   if (missing <= 0) return text;
-  return EndOfOne({path.folder, OlderFileOf(path.name)}, missing) + text;
+  return ReadEndOfFile({path.folder, OlderFileOf(path.name)}, missing) + text;
 }
 
 }  // namespace weft

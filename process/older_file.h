@@ -20,8 +20,9 @@ bool IsOlderFile(const std::string& name, std::string* newest);
 // that fails, nothing has changed, and the caller goes on with the file that it has.
 OpenedEntry BeginNewFile(const EntryPath& path);
 
-// Returns the last `bytes` of the file, and of its older one where the file itself has fewer; less
-// where there are no more, or where they cannot be read.
+// Returns the last `bytes` of a file; fewer where it has no more, or cannot be read.
+std::string ReadEndOfFile(const EntryPath& path, int64_t bytes);
+// The same of the file, and of its older one where the file itself has fewer.
 std::string ReadEnd(const EntryPath& path, int64_t bytes);
 
 }  // namespace weft

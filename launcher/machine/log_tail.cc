@@ -1,7 +1,5 @@
 #include "launcher/machine/log_tail.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "process/folder_entry.h"
+#include "process/older_file.h"
 
 namespace weft {
 namespace {
@@ -33,15 +32,7 @@ std::string Joined(std::vector<absl::string_view> all, int lines) {
 }  // namespace
 
 std::string ReadTail(const std::string& path, int64_t bytes) {
-  const OpenedEntry file = OpenEntry(LogEntryOf(path), EntryUse::kRead);
-  if (!file.ok()) return "";
-  const int64_t size = lseek(file.descriptor, 0, SEEK_END);
-  const int64_t begin = std::max<int64_t>(0, size - bytes);
-  std::string text(static_cast<size_t>(std::max<int64_t>(0, size - begin)), '\0');
-  const ssize_t got = pread(file.descriptor, text.data(), text.size(), begin);
-  close(file.descriptor);
-  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
-  return text;
+  return ReadEndOfFile(LogEntryOf(path), bytes);
 }
 
 int64_t EndOfLog(const std::string& path) {

@@ -90,6 +90,12 @@ JobSpec EnglishGraniteJob() {
   return job;
 }
 
+JobSpec EnglishSeedOssJob() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kSeedOss, job.model);
+  return job;
+}
+
 JobSpec EnglishPhi3Job() {
   JobSpec job = EnglishLlamaJob();
   SetArchitecture(Architecture::kPhi3, job.model);

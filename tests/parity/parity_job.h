@@ -73,6 +73,8 @@ JobSpec EnglishQwen2Job();
 // The same with GPT-2's norms, feed-forward and biases; with nothing but llama's own.
 JobSpec EnglishStarcoder2Job();
 JobSpec EnglishPhi3Job();
+// The same without the bias behind attention.
+JobSpec EnglishSeedOssJob();
 // The same with factors of embedding, residuals, scores and logits.
 JobSpec EnglishGraniteJob();
 

@@ -47,6 +47,7 @@ constexpr Family kFamilies[] = {{"gpt2", EnglishJob},
                                 {"qwen3", EnglishQwen3Job},
                                 {"phi3", EnglishPhi3Job},
                                 {"granite", EnglishGraniteJob},
+                                {"seed_oss", EnglishSeedOssJob},
                                 {"starcoder2", EnglishStarcoder2Job}};
 
 absl::StatusOr<JobSpec> JobOf(const std::string& family) {
