@@ -3,7 +3,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
@@ -58,12 +57,13 @@ constexpr LayerName kStarcoder2Layers[] = {
 constexpr LayerName kLlamaBehind[] = {{"model.norm", "final_norm"}, {"lm_head", "head"}};
 
 Names NamesOf(const ModelShape& model) {
-  if (model.architecture == Architecture::kGpt2) {
+  const Architecture architecture = ArchitectureOf(model);
+  if (architecture == Architecture::kGpt2) {
     return {"transformer.h.", kGpt2Before, kGpt2Layers, kGpt2Behind};
   }
   absl::Span<const LayerName> layers = kLlamaLayers;
-  if (model.architecture == Architecture::kPhi3) layers = kPhi3Layers;
-  if (model.architecture == Architecture::kStarcoder2) layers = kStarcoder2Layers;
+  if (architecture == Architecture::kPhi3) layers = kPhi3Layers;
+  if (architecture == Architecture::kStarcoder2) layers = kStarcoder2Layers;
   return {"model.layers.", kLlamaBefore, layers, kLlamaBehind};
 }
 

@@ -1,6 +1,6 @@
 // HuggingFaceTensors says what Hugging Face directories call a model's tensors, and how they hold
 // them: from a table for each spelling, of a block's layers and of what lies around the blocks.
-// Which tensors there are follows from the model's operations (plan/block/tensors). Pure.
+// The list of tensors follows from the model's operations (plan/block/tensors). Pure.
 #pragma once
 #include <string>
 #include <vector>

@@ -120,8 +120,7 @@ bool Record(const PlanRefused& fact, Job& job) {
       job.phase = Phase::kFailed;
     }
     const absl::string_view waiting = ends ? "" : kWaitingForHosts;
-    // That a layout of fixed degrees needs more ranks is no news where memory leaves room for
-    // fewer.
+    // A layout of fixed degrees needs more ranks: no news where memory leaves room for fewer.
     const bool asks_for_more =
         fact.code == absl::StatusCode::kInvalidArgument && absl::StrContains(job.reason, kNoPlan) &&
         std::any_of(job.refused.begin(), job.refused.end(),

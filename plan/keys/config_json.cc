@@ -267,6 +267,11 @@ class Reading {
         NotePassedOver(node, absl::StrCat(name, ".", key));
       }
     }
+    if (kind == "dynamic") {
+      notes_->push_back(absl::StrCat(map.place.Text(), ": ", name,
+                                     ": dynamic changes nothing up to ",
+                                     "max_position_embeddings, which no sequence exceeds"));
+    }
     if (is_none) return {};
     if (HasWord(keys, kOriginalPositions)) AddOriginalPositions(*read_as, name, &read);
     std::sort(read.entries.begin(), read.entries.end(),

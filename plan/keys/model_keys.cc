@@ -505,10 +505,11 @@ Value RopeScalingValue(const RopeScaling& scaling) {
 
 Value ModelTree(ModelShape model) {
   Value tree = Value::Map();
-  tree.entries.push_back({"model_type", Value::Scalar(ModelTypeOf(model))});
-  const ModelKeys keys = KeysOf(model.architecture);
+  const Architecture architecture = ArchitectureOf(model);
+  tree.entries.push_back({"model_type", Value::Scalar(WordOf(architecture))});
+  const ModelKeys keys = KeysOf(architecture);
   ModelShape plain;
-  SetTypeDefaults(TypeOf(ArchitectureOf(model)), plain);
+  SetTypeDefaults(TypeOf(architecture), plain);
   plain.expert_ffn_size = model.num_experts > 0 ? model.ffn_size : 0;
   bool is_of_few = false;
   for (const ModelKey& row : kModelKeys) {

@@ -97,7 +97,7 @@ constexpr ModelType kTypes[] = {
      .set_defaults = SetStarcoder2,
      .reads = WEFT_LLAMA_READS "norm_epsilon sliding_window use_bias residual_dropout "
                                "embedding_dropout",
-     .defaults = "num_key_value_heads=2 initializer_range=0.018042 tie_word_embeddings=true"},
+     .defaults = "num_key_value_heads=2 initializer_range=0.018042"},
     {.architecture = Architecture::kGranite,
      .class_name = "GraniteForCausalLM",
      .set_defaults = SetGranite,

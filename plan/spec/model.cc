@@ -313,7 +313,7 @@ ModelShape OfDenseBlocks(const ModelShape& model) {
 Words WordsOf(Architecture) {
   static constexpr absl::string_view kWords[] = {
       "gpt2", "llama",      "mistral", "mixtral",  "qwen2",       "qwen3",       "qwen3_moe",
-      "phi3", "starcoder2", "granite", "seed_oss", "deepseek_v2", "deepseek_v3", "nemotron"};
+      "phi3", "starcoder2", "granite", "seed_oss", "deepseek_v3", "deepseek_v2", "nemotron"};
   return kWords;
 }
 
@@ -370,29 +370,33 @@ bool HasMultipliers(const ModelShape& model) {
          model.attention_multiplier != 0 || model.logits_scaling != 1;
 }
 
+// Says whether all that a model computes is what this architecture's models do.
+bool IsOf(Architecture architecture, const ModelShape& model) {
+  using enum Architecture;
+  const bool has_latents = architecture == kDeepseekV2 || architecture == kDeepseekV3;
+  const bool has_experts = architecture == kMixtral || architecture == kQwen3Moe;
+  if (model.is_latent() != has_latents) return false;
+  if (!has_latents && (model.num_experts > 0) != has_experts) return false;
+  if (HasMultipliers(model) && architecture != kGranite) return false;
+  if (AreBiasesAlwaysThere(architecture) && !model.attention_bias) return false;
+  ModelShape typical = model;
+  SetArchitecture(architecture, typical);
+  return ComputeAlike(model, typical);
+}
+
 }  // namespace
 
 Architecture ArchitectureOf(const ModelShape& model) {
-  const Architecture own = model.architecture;
-  ModelShape typical = model;
-  SetArchitecture(own, typical);
-  const bool has_latents = own == Architecture::kDeepseekV2 || own == Architecture::kDeepseekV3;
-  const bool has_experts =
-      has_latents || own == Architecture::kMixtral || own == Architecture::kQwen3Moe;
-  const bool has_factors = HasMultipliers(model);
-  const bool is_own = ComputeAlike(model, typical) &&
-                      has_factors <= (own == Architecture::kGranite) &&
-                      model.is_latent() == has_latents && (model.num_experts > 0) == has_experts;
-  if (is_own) return own;
-  if (model.is_latent()) return Architecture::kDeepseekV3;
-  if (model.num_experts > 0) {
-    return model.qk_norms ? Architecture::kQwen3Moe : Architecture::kMixtral;
+  if (IsOf(model.architecture, model)) return model.architecture;
+  for (size_t i = 0; i < WordsOf(Architecture()).size(); ++i) {
+    const auto other = static_cast<Architecture>(i);
+    if (IsOf(other, model)) return other;
   }
-  if (model.qk_norms) return Architecture::kQwen3;
-  if (model.layer_norms || model.plain_ffn) return Architecture::kNemotron;
-  if (model.bare_output) return Architecture::kQwen2;
-  if (has_factors) return Architecture::kGranite;
-  return Architecture::kLlama;
+  return model.architecture;
+}
+
+bool IsOfItsArchitecture(const ModelShape& model) {
+  return IsOf(ArchitectureOf(model), model);
 }
 
 absl::string_view ModelTypeOf(const ModelShape& model) {

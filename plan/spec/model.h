@@ -27,8 +27,8 @@ enum class Architecture {
   kStarcoder2,
   kGranite,
   kSeedOss,
-  kDeepseekV2,
   kDeepseekV3,
+  kDeepseekV2,
   kNemotron,
 };
 
@@ -74,7 +74,7 @@ struct LatentAttention {
 };
 
 // Counts and mechanisms of a decoder-only transformer; letters are those of the glossary (README).
-// As it is here it computes what llama does: rotary positions, RMSNorm, SwiGLU, no biases.
+// The defaults are what llama does: rotary positions, RMSNorm, SwiGLU, no biases.
 struct ModelShape {
   Architecture architecture = Architecture::kLlama;
   int64_t vocab_size = 0;     // V
@@ -222,9 +222,11 @@ ModelShape OfDenseBlocks(const ModelShape& model);
 Words WordsOf(Architecture);  // as Hugging Face's model_type
 Words WordsOf(Activation);    // as Hugging Face's hidden_act
 
-// Returns the architecture of `model`; of one whose mechanisms are not those of its own
-// architecture, the one that comes nearest.
+// Returns the architecture whose models compute what `model` does: its own, if that is one of them;
+// its own, too, if there is none.
 Architecture ArchitectureOf(const ModelShape& model);
+// Says whether there is one. Files of other models would say that they were something else.
+bool IsOfItsArchitecture(const ModelShape& model);
 // The word of ArchitectureOf.
 absl::string_view ModelTypeOf(const ModelShape& model);
 

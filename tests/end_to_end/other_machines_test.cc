@@ -201,7 +201,7 @@ TEST(OtherMachines, NameTheMemoryGroupThatDoesNotHoldTheRanks) {
   EXPECT_THAT(child->Stderr(), HasSubstr("128 MiB of weft's own"));
 }
 
-// As where /dev/shm fills up once the run has begun.
+// The same happens where /dev/shm fills up once the run has begun.
 TEST(OtherMachines, SayThatAMappedFileHadNoRoom) {
   TinyRun run;
   const auto child = run.Run({"--set", "training.steps=1000000"});

@@ -237,7 +237,7 @@ TEST_F(JobYaml, ReadsTheModelFromAConfigJson) {
   EXPECT_EQ(Error(text),
             "config.json: model.path: line 2, byte 36: not JSON: found \" \"n_layer\": }\"; "
             "expected a config.json");
-  // It is JSON, but none that is read: nothing is said of keys that were not.
+  // A file of JSON that is not read: nothing is said of keys that were not.
   folder_.Write("config.json",
                 "{\"model_type\": \"gpt2\", \"" + std::string(100000, 'k') + "\": 1}");
   EXPECT_EQ(Error(text), "config.json:1: model.path: not valid YAML: end of map flow not found");
@@ -509,7 +509,7 @@ TEST_F(JobYaml, PassesOverWhatAGlobMeetsBesideFiles) {
   ASSERT_EQ(file->job.data.train.size(), 1);
   EXPECT_EQ(file->job.data.train[0].path, folder_.path() + "/set/a.txt");
   EXPECT_THAT(file->notes[0], HasSubstr("data.train: 2 of the 3 that "));
-  // As other systems write them.
+  // Other systems write them so.
   for (const char* given : {"set/a.txt", "'set/a.t?t'", "[set/a.txt]", "['set/a.txt']",
                             "[{path: set/a.txt}]", "{path: set/a.txt}"}) {
     SCOPED_TRACE(given);

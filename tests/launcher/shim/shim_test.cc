@@ -109,7 +109,7 @@ TEST_F(ShimTest, TellsTheLastLinesOfALogThatItsWorkerHasBegunAnew) {
                              "until [ -e \"$0.go\" ]; do sleep 0.01; done",
                              log});
   EXPECT_EQ(Hear(1)[0].kind, ShimMessage::Kind::kStarted);
-  // It would keep a file on the disk that the worker has put another one in place of.
+  // A shim that held it would keep a file on the disk that the worker has replaced.
   for (const auto& file :
        std::filesystem::directory_iterator("/proc/" + std::to_string(shim.pid()) + "/fd")) {
     std::error_code error;

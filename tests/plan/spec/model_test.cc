@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "plan/spec/layout_rules.h"
 #include "tests/plan/sample_models.h"
 
 namespace weft {
@@ -194,6 +195,32 @@ TEST(Architecture, IsTheNearestWhereMechanismsAreNotItsOwn) {
   ModelShape mistral;
   SetArchitecture(Architecture::kMistral, mistral);
   EXPECT_EQ(ModelTypeOf(mistral), "mistral");
+  mistral.residual_multiplier = 0.5;
+  EXPECT_EQ(ModelTypeOf(mistral), "granite");
+}
+
+// Exported, such a model would be read as another one.
+TEST(Architecture, OfAMixtureOfMechanismsIsNoneThatRuns) {
+  for (const Architecture each :
+       {Architecture::kGpt2, Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2,
+        Architecture::kQwen3, Architecture::kPhi3, Architecture::kStarcoder2,
+        Architecture::kGranite, Architecture::kSeedOss}) {
+    ModelShape model;
+    SetArchitecture(each, model);
+    EXPECT_TRUE(IsOfItsArchitecture(model)) << WordOf(each);
+    EXPECT_TRUE(EngineRuns(model)) << WordOf(each);
+    if (each == Architecture::kGpt2 || each == Architecture::kStarcoder2) continue;
+    model.layer_norms = true;
+    EXPECT_FALSE(IsOfItsArchitecture(model)) << WordOf(each);
+    EXPECT_EQ(FirstIssue(EngineIssues(model)),
+              absl::InvalidArgumentError(absl::StrCat(
+                  "model.model_type: ", WordOf(each), " with mechanisms of other types is ",
+                  "not supported yet; use keys of one type's models alone")));
+  }
+  ModelShape scaled;
+  SetArchitecture(Architecture::kQwen3, scaled);
+  scaled.residual_multiplier = 0.5;
+  EXPECT_FALSE(EngineRuns(scaled));
 }
 
 TEST(DivisorsText, ListsTheDivisorsThatAreSmallEnoughAroundTheOneFound) {
