@@ -63,7 +63,7 @@ TEST(Agent, SavesAndStopsWhenItGetsASignal) {
                            Case{"weft-shim", "", SIGUSR2, 0}, Case{"weftd", "", SIGTERM, 0}}) {
     SCOPED_TRACE(std::string(each.program) + each.word + std::to_string(each.signal));
     TinyRun run;
-    const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=5000"});
+    const std::unique_ptr<Child> weft = run.Run({"--set", TinyRun::kEndless});
     run.WaitForStep(13);
     const std::vector<Found> found = ProcessesWithWord(run, each.program, each.word);
     ASSERT_FALSE(found.empty());
@@ -71,7 +71,6 @@ TEST(Agent, SavesAndStopsWhenItGetsASignal) {
     const TinyRun::Outcome outcome = TinyRun::Finish(*weft, 240);
     EXPECT_EQ(outcome.exit_code, each.exit_code) << outcome.out << outcome.err;
     const int64_t last = run.LastStep();
-    EXPECT_LT(last, 5000);
     EXPECT_EQ(run.Checkpoints().count("step-" + std::to_string(last)), 1u) << last;
     EXPECT_EQ(run.Metrics().back().generation, 1) << "nobody was killed for it";
     run.ExpectNothingLeft();
@@ -84,7 +83,7 @@ TEST(Agent, SavesAndStopsWhenAllProcessesGetANotice) {
   for (const int notice : {SIGUSR2, SIGTERM}) {
     SCOPED_TRACE(notice);
     TinyRun run;
-    const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=5000"});
+    const std::unique_ptr<Child> weft = run.Run({"--set", TinyRun::kEndless});
     run.WaitForStep(13);
     const std::vector<Found> starters = run.Processes("mpirun");
     ASSERT_EQ(starters.size(), 1u);
@@ -116,7 +115,7 @@ TEST(Agent, ServesARunFolderHoweverDeepItIs) {
       std::filesystem::path(run.run_folder()).parent_path().string() + "/" + std::string(120, 'd');
   std::filesystem::create_directory(deep);
   const std::unique_ptr<Child> weft =
-      run.Run({"--set", "job.output_dir=" + deep, "--set", "training.steps=2000"});
+      run.Run({"--set", "job.output_dir=" + deep, "--set", TinyRun::kEndless});
   ASSERT_TRUE(Eventually(120, [&] { return std::filesystem::exists(deep + "/tiny/weftd.sock"); }));
   ASSERT_TRUE(Eventually(120, [&] { return !MetricsOf(deep + "/tiny").empty(); }));
   const std::unique_ptr<Child> status = run.Weft({"status", deep + "/tiny"});

@@ -41,7 +41,7 @@ TEST(BoundedFiles, OfRanksThatTalkKeepTheirEndAndAreFollowedLineByLine) {
   constexpr int64_t kLines = 800;
   TinyRun run;
   const std::unique_ptr<Child> weft =
-      run.Run({"--set", "training.steps=1000000", "--set", "checkpoint.interval=1000000", "--set",
+      run.Run({"--set", TinyRun::kEndless, "--set", "checkpoint.interval=1000000", "--set",
                "fault_tolerance.max_restarts=0", "--set", "logs.max_file_bytes=65536", "--set",
                "cluster.env={LD_PRELOAD: " WEFT_TALKING_LIBRARY ", TALKING_LINES: \"" +
                    std::to_string(kLines) + "\"}"});

@@ -113,7 +113,7 @@ void ExpectKillEndsRunThatResumes(const std::string& program, const std::string&
 // Another coordinator is there before any lease ends, and everybody comes back to it.
 TEST(Crash, OfTheCoordinatorStopsNobody) {
   TinyRun run;
-  const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=2000"});
+  const std::unique_ptr<Child> weft = run.Run({"--set", TinyRun::kEndless});
   for (const int64_t step : {25, 60}) {
     run.WaitForStep(step);
     const std::vector<Found> found = run.Processes("weftd");

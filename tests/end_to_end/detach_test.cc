@@ -25,8 +25,7 @@ TinyRun::Outcome Say(TinyRun& run, const std::vector<std::string>& arguments) {
 
 TEST(Detached, RunGoesOnIsSeenAndStopsOnRequest) {
   TinyRun run;
-  // Long enough that it cannot end before it is told to.
-  const TinyRun::Outcome detached = run.RunToEnd({"--detach", "--set", "training.steps=5000"}, 120);
+  const TinyRun::Outcome detached = run.RunToEnd({"--detach", "--set", TinyRun::kEndless}, 120);
   ASSERT_EQ(detached.exit_code, 0) << detached.err;
   EXPECT_THAT(detached.out, HasSubstr("weft attach " + run.run_folder()));
   run.WaitForStep(12);
@@ -36,7 +35,6 @@ TEST(Detached, RunGoesOnIsSeenAndStopsOnRequest) {
   const TinyRun::Outcome stopped = Say(run, {"stop", run.run_folder()});
   EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
   const int64_t last = run.LastStep();
-  EXPECT_LT(last, 5000);
   EXPECT_EQ(run.Checkpoints().count("step-" + std::to_string(last)), 1u) << last;
   run.ExpectNothingLeft();
   EXPECT_THAT(Say(run, {"status", run.run_folder()}).out, HasSubstr("not running"));
@@ -63,7 +61,7 @@ TEST(Detached, RunIsFollowedToItsEndAndCanBeLeftAgain) {
 TEST(Detached, RunTakesTheVerbsOfAJob) {
   TinyRun run;
   const TinyRun::Outcome detached = run.RunToEnd(
-      {"--detach", "--set", "training.steps=5000", "--set", "checkpoint.interval=5000"}, 20);
+      {"--detach", "--set", TinyRun::kEndless, "--set", "checkpoint.interval=1000000"}, 20);
   ASSERT_EQ(detached.exit_code, 0) << detached.err;
   run.WaitForStep(12);
   const std::unique_ptr<Child> watch = run.Weft({"watch", run.run_folder()});
@@ -129,7 +127,7 @@ TEST(Detached, RunAnswersProgramsOfOthers) {
   const bool has_grpcio = std::system(("timeout 60 " + imports).c_str()) == 0;
   END_FOR_WANT_OF(has_grpcio ? "" : "no grpcio; install python3-grpcio and python3-protobuf");
   TinyRun run;
-  ASSERT_EQ(run.RunToEnd({"--detach", "--set", "training.steps=5000"}, kPatienceS).exit_code, 0);
+  ASSERT_EQ(run.RunToEnd({"--detach", "--set", TinyRun::kEndless}, kPatienceS).exit_code, 0);
   run.WaitForStep(12);
   const std::string generated = run.run_folder() + "/python";
   const std::string protoc = "mkdir " + generated + " && cd " + SourcePath() +

@@ -171,7 +171,7 @@ TEST(Identity, IsTheSameWhereItsFolderIsMountedTwice) {
 // one's launcher stands still; it lives all the same.
 TEST(Identity, OfALivingRunIsNotTakenByItsNamesakeUnderTheSamePath) {
   TinyRun run;
-  const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=2000"});
+  const std::unique_ptr<Child> weft = run.Run({"--set", TinyRun::kEndless});
   run.WaitForStep(25);
   const std::vector<Found> launchers = LaunchersOf(run);
   ASSERT_EQ(launchers.size(), 1u);
@@ -185,7 +185,7 @@ TEST(Identity, OfALivingRunIsNotTakenByItsNamesakeUnderTheSamePath) {
     if (each.pid != launchers[0].pid) KillFound(each, SIGCONT);
   }
   const std::unique_ptr<Child> there =
-      run.RunWhereMounted(copy, run.run_folder(), {"--set", "training.steps=2000"});
+      run.RunWhereMounted(copy, run.run_folder(), {"--set", TinyRun::kEndless});
   EXPECT_TRUE(Eventually(kPatienceS, [&] { return CurveOf(copy).count(TinyRun::kSteps) > 0; }));
   there->Signal(SIGINT);
   const TinyRun::Outcome outcome = TinyRun::Finish(*there, 240);

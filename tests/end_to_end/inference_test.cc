@@ -89,7 +89,7 @@ TEST(Inference, EvaluatesToTheLossOfARunOfOneWorker) {
 
 TEST(Inference, LooksAtARunThatGoesOnAndPassesOverADamagedCheckpoint) {
   TinyRun run;
-  const std::unique_ptr<Child> weft = run.Run({"--set", "training.steps=100000"});
+  const std::unique_ptr<Child> weft = run.Run({"--set", TinyRun::kEndless});
   run.WaitForStep(21);
   const auto generate = run.Weft({"generate", run.run_folder(), "--prompt", "The GNU General",
                                   "--max-tokens", "10", "--threads", "1"});

@@ -204,7 +204,7 @@ TEST(OtherMachines, NameTheMemoryGroupThatDoesNotHoldTheRanks) {
 // The same happens where /dev/shm fills up once the run has begun.
 TEST(OtherMachines, SayThatAMappedFileHadNoRoom) {
   TinyRun run;
-  const auto child = run.Run({"--set", "training.steps=1000000"});
+  const auto child = run.Run({"--set", TinyRun::kEndless});
   run.WaitForStep(5);
   for (const Found& process : run.Processes("weft")) {
     if (process.command.find(" agent ") != std::string::npos) KillFound(process, SIGBUS);

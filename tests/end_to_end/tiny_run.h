@@ -17,6 +17,8 @@ class TinyRun {
  public:
   // 4 workers (dp=2 x pp=2), 60 steps, a checkpoint every 10.
   static constexpr int kSteps = 60;
+  // For --set: the run ends only once it is told to, however long that takes.
+  static constexpr char kEndless[] = "training.steps=1000000";
   static constexpr int kInterval = 10;
 
   TinyRun();
