@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "plan/errors.h"
 #include "text/json.h"
 
@@ -20,8 +21,9 @@ constexpr char kArchitecture[] = "family";
 
 // The members of ModelShape beside its architecture, but for those of models that nobody trains.
 using Field = std::variant<int64_t ModelShape::*, double ModelShape::*, bool ModelShape::*,
-                           double RopeScaling::*, int64_t RopeScaling::*, bool RopeScaling::*,
-                           RopeKind RopeScaling::*>;
+                           std::vector<AttentionSpan> ModelShape::*,
+                           std::vector<bool> ModelShape::*, double RopeScaling::*,
+                           int64_t RopeScaling::*, bool RopeScaling::*, RopeKind RopeScaling::*>;
 
 struct Member {
   const char* key;
@@ -68,6 +70,9 @@ constexpr Member kMembers[] = {
     {"residual_multiplier", &ModelShape::residual_multiplier, true},
     {"attention_multiplier", &ModelShape::attention_multiplier, true},
     {"logits_scaling", &ModelShape::logits_scaling, true},
+    {"window", &ModelShape::window, true},
+    {"spans", &ModelShape::spans, true},
+    {"turns", &ModelShape::turns, true},
 };
 
 // Calls visit(reference to the member's value).
@@ -79,6 +84,8 @@ auto Visited(Model& model, const Field& field, const Visit& visit) {
     auto operator()(int64_t ModelShape::*of) const { return visit(model.*of); }
     auto operator()(double ModelShape::*of) const { return visit(model.*of); }
     auto operator()(bool ModelShape::*of) const { return visit(model.*of); }
+    auto operator()(std::vector<AttentionSpan> ModelShape::*of) const { return visit(model.*of); }
+    auto operator()(std::vector<bool> ModelShape::*of) const { return visit(model.*of); }
     auto operator()(double RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
     auto operator()(int64_t RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
     auto operator()(bool RopeScaling::*of) const { return visit(model.rope_scaling.*of); }
@@ -96,8 +103,15 @@ std::string TextOf(double value) {
 std::string TextOf(bool value) {
   return value ? "true" : "false";
 }
-std::string TextOf(RopeKind value) {
+template <typename E, typename = std::enable_if_t<std::is_enum_v<E>>>
+std::string TextOf(E value) {
   return absl::StrCat("\"", WordOf(value), "\"");
+}
+template <typename T>
+std::string TextOf(const std::vector<T>& values) {
+  std::vector<std::string> items;
+  for (const T value : values) items.push_back(TextOf(value));
+  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
 }
 
 absl::Status Wrong(absl::string_view found, absl::string_view expected) {
@@ -125,12 +139,25 @@ absl::Status ReadValue(const Json& found, const char* key, bool& value) {
   return absl::OkStatus();
 }
 
-absl::Status ReadValue(const Json& found, const char* key, RopeKind& value) {
-  const auto parsed = ParseWord<RopeKind>(found.is_string() ? found.get<std::string>() : "", key);
+template <typename E, typename = std::enable_if_t<std::is_enum_v<E>>>
+absl::Status ReadValue(const Json& found, const char* key, E& value) {
+  const auto parsed = ParseWord<E>(found.is_string() ? found.get<std::string>() : "", key);
   if (!parsed.ok()) {
-    return Wrong(absl::StrCat("no kind at '", key, "'"), Alternatives(WordsOf(RopeKind())));
+    return Wrong(absl::StrCat("no kind at '", key, "'"), Alternatives(WordsOf(E())));
   }
   value = *parsed;
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ReadValue(const Json& found, const char* key, std::vector<T>& values) {
+  if (!found.is_array()) return Wrong(absl::StrCat("no list at '", key, "'"), "one");
+  values.clear();
+  for (const Json& item : found) {
+    T value = {};
+    RETURN_IF_ERROR(ReadValue(item, key, value));
+    values.push_back(value);
+  }
   return absl::OkStatus();
 }
 
@@ -154,8 +181,8 @@ absl::Status ReadArchitecture(const Json& object, ModelShape& model) {
 std::string ModelJson(const ModelShape& model) {
   std::string text = absl::StrCat("{\"", kArchitecture, "\": \"", WordOf(model.architecture), "\"");
   for (const Member& member : kMembers) {
-    absl::StrAppend(&text, ",\n    \"", member.key,
-                    "\": ", Visited(model, member.field, [](auto value) { return TextOf(value); }));
+    absl::StrAppend(&text, ",\n    \"", member.key, "\": ",
+                    Visited(model, member.field, [](const auto& value) { return TextOf(value); }));
   }
   return text + "}";
 }

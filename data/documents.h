@@ -5,6 +5,7 @@
 // `eos` token (nanoGPT and Megatron-LM write it behind). What precedes the first of a sample is the
 // rest of a document, and one of its own.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -16,5 +17,11 @@ namespace weft {
 // for all if there is neither mark. REQUIRES: both spans have the same size.
 void FindDocumentStarts(absl::Span<const int32_t> tokens, std::optional<int64_t> bos,
                         std::optional<int64_t> eos, absl::Span<int32_t> starts);
+
+// Returns the first position that the token at `position` sees within a window of so many tokens,
+// its own among them, in a document that starts at `document`.
+inline int32_t FirstInWindow(int64_t position, int32_t document, int64_t window) {
+  return std::max(document, static_cast<int32_t>(position - window + 1));
+}
 
 }  // namespace weft

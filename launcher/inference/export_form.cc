@@ -44,8 +44,8 @@ std::string DtypeOf(const Json& config) {
 // weft's own config.json, with what `theirs` says of the type and of texts.
 Json OwnLike(const Json& theirs, const ModelShape& model) {
   Json own = ParseJson(HuggingFaceConfig(model)).value_or(Json::object());
-  for (const char* const key : {"architectures", "model_type", "bos_token_id", "eos_token_id",
-                                "pad_token_id", "sliding_window"}) {
+  for (const char* const key :
+       {"architectures", "model_type", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (theirs.contains(key)) own[key] = theirs[key];
   }
   return own;
@@ -81,7 +81,7 @@ absl::StatusOr<HuggingFaceForm> FormLike(const std::string& source, const ModelS
       return absl::InvalidArgumentError(absl::StrCat(path, ": is no JSON object"));
     }
     if (wanted.empty()) wanted = DtypeOf(theirs);
-    const absl::StatusOr<ModelShape> own = StatedModel(source);
+    const absl::StatusOr<ModelShape> own = ModelOfDirectory(source);
     config = own.ok() && IsSameShape(*own, model) ? std::move(theirs) : OwnLike(theirs, model);
     for (const char* const name : kBesides) {
       if (IsFile(absl::StrCat(source, "/", name))) {

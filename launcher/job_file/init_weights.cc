@@ -16,6 +16,8 @@
 #include "launcher/job_file/run_paths.h"
 #include "launcher/job_file/yaml_tree.h"
 #include "plan/keys/model_keys.h"
+#include "plan/keys/rope_keys.h"
+#include "plan/keys/span_keys.h"
 #include "plan/keys/value_reader.h"
 #include "plan/keys/value_text.h"
 #include "plan/spec/layout_rules.h"
@@ -94,6 +96,10 @@ class Comparison {
     MayBe(keys_.rope_theta, NumberText(model_.rope_theta), NumberText(own_.rope_theta));
     MayBe(keys_.rope_scaling, LineText(RopeScalingValue(model_.rope_scaling)),
           LineText(RopeScalingValue(own_.rope_scaling)));
+    const ModelType& type = TypeOf(model_.architecture);
+    MayBe(keys_.window, absl::StrCat(model_.window), absl::StrCat(own_.window));
+    MayBe(keys_.spans, LineText(SpansValue(model_, type)), LineText(SpansValue(own_, type)));
+    MayBe(keys_.turns, LineText(TurnsValue(model_, type)), LineText(TurnsValue(own_, type)));
   }
 
  private:

@@ -55,9 +55,7 @@ class JobReader {
       return;
     }
     const std::optional<std::string> from = values_.Text("model.init_from");
-    const ModelUse use = {.refuse_dropouts = options_.to_run,
-                          .is_pretrained = from.has_value(),
-                          .seq_len = SequenceLength()};
+    const ModelUse use = {.refuse_dropouts = options_.to_run, .is_pretrained = from.has_value()};
     const std::optional<std::string> path = values_.Text("model.path");
     if (path) {
       const Value config =
@@ -73,11 +71,6 @@ class JobReader {
   }
 
   // A wrong value gives nothing: it is refused when it is read.
-  std::optional<int64_t> SequenceLength() const {
-    const Value* const given = values_.Node("training.seq_len");
-    return given == nullptr ? std::nullopt : ParseWholeNumber(given->scalar);
-  }
-
   Cluster ReadProfile() {
     Value profile = Value::Scalar("cpu", values_.PlaceOf("cluster.profile"));
     if (const Value* given = values_.Node("cluster.profile")) profile = *given;

@@ -76,48 +76,21 @@ Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues
   return config.value_or(Value{});
 }
 
-namespace {
-
-// StatedConfig is what a config.json says, and what a model of its type reads of that.
-struct StatedConfig {
-  ModelShape model;
-  Value own;
-};
-
-absl::StatusOr<StatedConfig> ReadStated(const std::string& folder) {
+absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {
   Issues issues;
   Value config = ReadConfigJson(folder, Place{folder}, &issues);
   for (const absl::string_view key : DropoutKeys()) config.Remove(key);
   std::vector<std::string> notes;
-  StatedConfig stated;
+  ModelShape model;
   const ModelUse use = {.is_pretrained = true};
   if (config.is_map()) {
-    stated.model = ReadModel(Value::Map(Place{folder}), &config, use, &issues, &notes);
+    model = ReadModel(Value::Map(Place{folder}), &config, use, &issues, &notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
-  const absl::Status valid = CheckModel(stated.model);
+  const absl::Status valid = CheckModel(model);
   if (!valid.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(folder, "/config.json: ", valid.message()));
   }
-  const ModelType* const type = FindModelType(config.Find("model_type")->scalar);
-  stated.own = OwnModelKeys(config, *type, &issues, &notes);
-  return stated;
-}
-
-}  // namespace
-
-absl::StatusOr<ModelShape> StatedModel(const std::string& folder) {
-  ASSIGN_OR_RETURN(const StatedConfig stated, ReadStated(folder));
-  return stated.model;
-}
-
-absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {
-  ASSIGN_OR_RETURN(const StatedConfig stated, ReadStated(folder));
-  ModelShape model = stated.model;
-  const Value* const window = stated.own.Find(kAttentionWindow);
-  if (window == nullptr) return model;
-  model.max_positions =
-      std::min(model.max_positions, ParseWholeNumber(window->scalar).value_or(model.max_positions));
   return model;
 }
 

@@ -13,13 +13,9 @@ namespace weft {
 // cannot be read. `place` is where model.path stands.
 Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues);
 
-// The model that the config.json of a Hugging Face directory states; dropouts are passed over.
-// InvalidArgument as ModelOfDirectory.
-absl::StatusOr<ModelShape> StatedModel(const std::string& folder);
-
-// The model of a Hugging Face directory, as it computes where it does not train: dropouts are
-// passed over, and a window of attention leaves as many positions as it is wide. InvalidArgument
-// with all issues, one a line: no config.json, or one that weft cannot carry out.
+// The model that the config.json of a Hugging Face directory states, as it computes where it does
+// not train: dropouts are passed over. InvalidArgument with all issues, one a line: no config.json,
+// or one that weft cannot carry out.
 absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder);
 
 }  // namespace weft

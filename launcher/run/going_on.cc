@@ -105,6 +105,12 @@ absl::Status Refused(const JobSpec& job, const Differences& found) {
 }
 
 // Changes since the run was run before.
+// Runs of before windows were trained say none of theirs, which hid nothing.
+bool IsWindowThatHidesNothing(const SpecChange& change, const JobSpec& job) {
+  return change.key == "model.sliding_window" && change.before.empty() &&
+         !job.model.slides_over(job.training.seq_len);
+}
+
 void Compare(const JobSpec& job, const std::vector<std::string>& data, const PreviousRun& previous,
              Differences& found) {
   for (const std::string& file : ChangedFiles(previous.record.data, data)) {
@@ -119,7 +125,7 @@ void Compare(const JobSpec& job, const std::vector<std::string>& data, const Pre
       absl::StrAppend(&line, " (it follows training.steps unless it is given; to go on along the ",
                       "same curve, set ", kDecaySteps, ": ", change.before, ")");
     }
-    if (change.mathematics && !moved) {
+    if (change.mathematics && !moved && !IsWindowThatHidesNothing(change, job)) {
       found.AddMathematics(change.key, line);
     } else {
       found.notes.push_back(line);
@@ -216,7 +222,9 @@ void CompareWithManifest(const JobSpec& job, const FoundCheckpoint& checkpoint, 
     if (absl::StartsWith(fact, kAcceptedFact)) accepted_before.push_back(value);
   }
   for (const SpecChange& change : ChangedMathematics(stated, job)) {
-    found.AddMathematics(change.key, ChangeText(change));
+    if (!IsWindowThatHidesNothing(change, job)) {
+      found.AddMathematics(change.key, ChangeText(change));
+    }
   }
   // A manifest of an older weft states the model alone.
   const std::optional<ModelShape>& model = checkpoint.manifest.model;

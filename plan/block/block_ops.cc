@@ -13,7 +13,7 @@ namespace {
 
 class Builder {
  public:
-  explicit Builder(const ModelShape& model) : model_(model) {}
+  Builder(const ModelShape& model, int64_t block) : model_(model), of_block_(block) {}
 
   int AddValue(absl::string_view name, Rows rows, const Dim& cols) {
     block_.values.push_back({.name = name, .rows = rows, .cols = cols});
@@ -89,7 +89,18 @@ class Builder {
     const BlockValue x = block_.values[static_cast<size_t>(in)];
     const int out = AddValue(name, x.rows, x.cols);
     block_.values.back().place = in;
-    return AddOp({.kind = OpKind::kRotate, .in = {in}}, out);
+    return AddOp({.kind = OpKind::kRotate, .in = {in}, .turns = model_.turns_in(of_block_)}, out);
+  }
+
+  // `in`: queries, keys and values.
+  int AddAttention(const std::vector<int>& in, const Dim& out) {
+    const Dim heads = {.count = model_.num_heads, .cut = DimCut::kTensor};
+    const int lse = AddStatistic("lse", Rows::kTokens, heads);
+    return AddOp({.kind = OpKind::kAttention,
+                  .in = in,
+                  .statistics = {lse},
+                  .window = model_.window_of(of_block_)},
+                 AddValue("attn", Rows::kTokens, out));
   }
 
   // The first branch is a sum in the place of the result before the residual is added to it.
@@ -141,6 +152,7 @@ class Builder {
   }
 
   const ModelShape& model_;
+  const int64_t of_block_;
   BlockOps block_;
 };
 
@@ -170,10 +182,7 @@ int AddPlainAttention(const ModelShape& model, int in, Builder& builder) {
     q = builder.AddRotation("q_turned", q);
     k = builder.AddRotation("k_turned", k);
   }
-  const Dim heads = {.count = model.num_heads, .cut = DimCut::kTensor};
-  const int lse = builder.AddStatistic("lse", Rows::kTokens, heads);
-  return builder.AddOp({.kind = OpKind::kAttention, .in = {q, k, v}, .statistics = {lse}},
-                       builder.AddValue("attn", Rows::kTokens, queries));
+  return builder.AddAttention({q, k, v}, queries);
 }
 
 // Queries, keys and values that are made of low ranks (DeepSeek-V2, arXiv:2405.04434, 2.1.2). The
@@ -207,10 +216,7 @@ int AddLatentAttention(const ModelShape& model, int in, Builder& builder) {
                               builder.AddValue("k", Rows::kTokens, queries));
   const int v = builder.AddValue("v", Rows::kTokens, values);
   builder.PlaceIn(kv, {v});
-  const Dim heads = {.count = model.num_heads, .cut = DimCut::kTensor};
-  const int lse = builder.AddStatistic("lse", Rows::kTokens, heads);
-  return builder.AddOp({.kind = OpKind::kAttention, .in = {q, k, v}, .statistics = {lse}},
-                       builder.AddValue("attn", Rows::kTokens, values));
+  return builder.AddAttention({q, k, v}, values);
 }
 
 // Names of a feed-forward's layers and values, which are literals.
@@ -338,7 +344,7 @@ int BlockOps::PlaceOf(int value) const {
 }
 
 BlockOps OpsOf(const ModelShape& model, int64_t block) {
-  Builder builder(model);
+  Builder builder(model, block);
   const bool has_mean = model.has_layer_norms();
   const int x = builder.AddValue("x", Rows::kPart, Builder::Whole(model.hidden_size));
   const int to_attention =
@@ -362,6 +368,17 @@ BlockOps OpsOf(const ModelShape& model, int64_t block) {
         Builder::Units(model.ffn_size, 1), 0, to_mlp, builder)};
   }
   return builder.Take(builder.AddResidual("out", "mlp_scaled", x_mid, branches));
+}
+
+BlockLists ListsOf(int64_t blocks, const std::function<BlockOps(int64_t block)>& ops) {
+  BlockLists all;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const BlockOps list = ops(block);
+    const auto same = std::find(all.kinds.begin(), all.kinds.end(), list);
+    all.of_block.push_back(static_cast<size_t>(same - all.kinds.begin()));
+    if (same == all.kinds.end()) all.kinds.push_back(list);
+  }
+  return all;
 }
 
 BlockOps Fuse(BlockOps block, absl::string_view joint) {

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct BlockValue {
   // Index of the value in whose memory this one lies: as columns of a wider one (Fuse), or in the
   // place of one that nobody needs any more.
   int place = kOwnPlace;
+  friend bool operator==(const BlockValue&, const BlockValue&) = default;
 };
 
 // A trained tensor of the block: a weight [out, in], or a vector [out].
@@ -65,6 +67,7 @@ struct BlockParam {
   GradientSum sum = GradientSum::kNone;
   InitialValue initial = InitialValue::kNormal;
   double initial_std = 0;  // for kNormal
+  friend bool operator==(const BlockParam&, const BlockParam&) = default;
 };
 
 enum class OpKind {
@@ -73,7 +76,8 @@ enum class OpKind {
   kLinear,     // in: x; out: x W' + b
   kRotate,     // in: queries or keys; out: turned by their position, in place
   kJoinHeads,  // in: parts of each head, one of them maybe shared by all; out: heads
-  kAttention,  // in: q, k, v; out: softmax(q k') v; statistics: log of the sums of exponentials
+  kAttention,  // in: q, k, v; out: softmax(q k') v over the window; statistics: log of the sums of
+               // exponentials
   kScale,      // in: x; out: x times the operation's factor
   kAdd,        // in: a residual and what is added; out: the sum, in the place of the latter
   kGelu,       // in: x; out: its activation, likewise:
@@ -109,7 +113,10 @@ struct BlockOp {
   // Linear layers with one name here follow each other, read the same input and may be one product
   // (Fuse); the name is that of the wide output. Empty: this one is by itself.
   absl::string_view joint = {};
-  double factor = 1;  // of kScale
+  double factor = 1;   // of kScale
+  int64_t window = 0;  // of kAttention: ModelShape::window_of
+  bool turns = true;   // of kRotate; else it does nothing, and its output is its input
+  friend bool operator==(const BlockOp&, const BlockOp&) = default;
 };
 
 struct BlockOps {
@@ -120,10 +127,22 @@ struct BlockOps {
 
   // Index of the value whose memory holds `value`: its own, or at the end of BlockValue::place.
   int PlaceOf(int value) const;
+  friend bool operator==(const BlockOps&, const BlockOps&) = default;
 };
 
 // Returns the operations of block `block` of the model. REQUIRES: CheckModel holds.
 BlockOps OpsOf(const ModelShape& model, int64_t block);
+
+// Blocks with equal lists are of one kind. REQUIRES of a model that runs: its kinds differ in what
+// operations are told (window, turns), in no value or parameter.
+struct BlockLists {
+  std::vector<BlockOps> kinds;  // in the order of their first blocks
+  std::vector<size_t> of_block;
+
+  const BlockOps& of(int64_t block) const { return kinds[of_block[static_cast<size_t>(block)]]; }
+};
+// `ops`: the list of a block, of 0 to `blocks` - 1.
+BlockLists ListsOf(int64_t blocks, const std::function<BlockOps(int64_t block)>& ops);
 
 // Makes one operation with one wide output of the linear layers whose BlockOp::joint is `joint`:
 // values that were outputs of these are its columns, one after the other in the order of values.

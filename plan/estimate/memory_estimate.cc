@@ -307,6 +307,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   if (stage == 0) bytes += 4 * step_tokens;
   if (stage == 0 && model.learned_positions) bytes += 4 * step_tokens;  // positions
   if (question.batch.masks_documents) bytes += 4 * step_tokens;
+  if (question.model.slides_over(question.batch.seq_len)) bytes += 4 * step_tokens;
   if (last) bytes += 4 * step_tokens;
   return bytes;
 }

@@ -17,7 +17,7 @@ double ModelFlopsPerToken(const Question& question) {
                    HeadForwardFlopsPerToken(model);
   if (dense > 0) forward += dense * BlockForwardFlopsPerToken(model, 0, /*seq_len=*/0);
   const double passes = question.adapters ? 2 : 3;  // the weights' gradients are a third
-  return passes * forward + 12 * blocks * query * static_cast<double>(question.batch.seq_len);
+  return passes * forward + 24 * blocks * query * MeanVisibleKeys(model, question.batch.seq_len);
 }
 
 ModelFlopRate ModelFlopRateOf(const Question& question, double tokens_per_s, int workers) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/block/flops.h"
 #include "plan/estimate/block_share.h"
 #include "plan/estimate/collective.h"
 #include "plan/estimate/kernel_time.h"
@@ -32,6 +33,7 @@ struct Pass {
         share(of_block),
         sharing(CoreSharing(asked.cluster, cut.world_size())),
         sequence(static_cast<double>(asked.batch.seq_len)),
+        visible(MeanVisibleKeys(asked.model, asked.batch.seq_len)),
         tokens(static_cast<double>(cut.micro_batch_size) * sequence / cut.cp),
         rows(cut.sequence_parallel ? tokens / cut.tp : tokens),
         tensor_group(GroupOf(machine, cut.tp, 1, cut.world_size())),
@@ -60,6 +62,7 @@ struct Pass {
   BlockShare share;
   double sharing;   // by how much workers on the same cores slow each other
   double sequence;  // T
+  double visible;   // keys that a token sees, on average over tokens and blocks
   double tokens;    // of a microbatch on one rank
   double rows;      // tokens that its norms and residuals see
   PricedGroup tensor_group;
@@ -141,36 +144,37 @@ struct PartlyHidden {
   BothPasses exposed, hidden;
 };
 
-// The products q k^T and with v, of the causal half where scores are not stored for all pairs.
+// The products q k^T and with v, of all pairs where scores are stored, else of those that are seen.
 BothPasses AttentionCore(const Pass& pass) {
   const Machine& machine = pass.machine;
   const MatmulHabits& matmul = pass.habits.matmul;
-  const double all_pairs = 2 * pass.tokens * pass.sequence * (pass.share.query + pass.share.value);
-  const auto head_dim = static_cast<double>(pass.question.model.head_dim);
-  const bool odd = machine.gpu && pass.question.model.head_dim % 8 != 0;
-  const double odd_rate = odd ? matmul.odd_size_rate : 1;
+  const double each_key = 2 * pass.tokens * (pass.share.query + pass.share.value);
+  const double seen_pairs = each_key * pass.visible;
+  const int64_t head_dim = pass.question.model.head_dim;
+  const double odd_rate = machine.gpu && head_dim % 8 != 0 ? matmul.odd_size_rate : 1;
   if (pass.fused) {
     const bool newer = pass.question.cluster.device.Offers(Precision::kFp8);
     const double kernels = newer ? pass.habits.old_attention_rate : 1;
-    const double forward_s = all_pairs / 2 / (odd_rate * kernels * machine.attention_flops_per_s);
+    const double forward_s = seen_pairs / (odd_rate * kernels * machine.attention_flops_per_s);
     const bool slower = machine.gpu && pass.question.deterministic && machine.element_bytes < 4;
     const double rate = slower ? pass.habits.ordered_attention_rate : 1;
     return {forward_s, kFusedBackwardWork * forward_s / rate};
   }
   if (!machine.gpu) {
-    const double forward_s = all_pairs / 2 / machine.attention_flops_per_s;
+    const double forward_s = seen_pairs / machine.attention_flops_per_s;
     return {forward_s, 2 * forward_s};
   }
   // Products of a batch of heads, like any others, with head_dim as an inner or outer size.
-  const double filled = head_dim / (head_dim + matmul.half_rate_inner);
-  const double forward_s = all_pairs / (odd_rate * filled * machine.matmul_flops_per_s);
+  const auto inner = static_cast<double>(head_dim);
+  const double rate = odd_rate * (inner / (inner + matmul.half_rate_inner));
+  const double forward_s = each_key * pass.sequence / (rate * machine.matmul_flops_per_s);
   return {forward_s, 2 * forward_s};
 }
 
 // Scores that are written and read back.
 BothPasses StoredScores(const Pass& pass) {
   if (pass.fused) return {};
-  const double stored = pass.machine.gpu ? pass.sequence : pass.sequence / 2;
+  const double stored = pass.machine.gpu ? pass.sequence : pass.visible;
   const double bytes = pass.machine.element_bytes * pass.share.heads * pass.tokens * stored;
   return {StreamingSeconds(pass.machine, bytes * pass.habits.score_passes_forward),
           StreamingSeconds(pass.machine, bytes * pass.habits.score_passes_backward)};
@@ -178,8 +182,7 @@ BothPasses StoredScores(const Pass& pass) {
 
 // Elements that kernels beside the products read and write in a forward pass.
 struct BlockElements {
-  double rows =
-      0;  // norms, residual sums and what is as wide: tp cuts them by sequence or not at all
+  double rows = 0;   // norms, residual sums, as wide as these: tp cuts them by sequence or not
   double inner = 0;  // biases and activation inside the block, tokens sorted for their experts
 };
 

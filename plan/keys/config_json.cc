@@ -57,13 +57,6 @@ constexpr absl::string_view kOffIfFalse =
 constexpr absl::string_view kOriginalPositions = "original_max_position_embeddings";
 constexpr absl::string_view kRopeMaps[] = {"rope_scaling", "rope_parameters"};
 
-bool HasWord(absl::string_view words, absl::string_view word) {
-  for (absl::string_view each : absl::StrSplit(words, ' ', absl::SkipEmpty())) {
-    if (each == word) return true;
-  }
-  return false;
-}
-
 bool IsFalse(const Value& value) {
   return value.is_scalar() && !value.quoted && value.scalar == "false";
 }
@@ -134,12 +127,9 @@ class Reading {
       if (changing.key == name) return is_off ? void() : TakeChanging(changing, node);
     }
     if (HasWord(kOfNoConsequence, name)) return;
-    if (name == "layer_types") return TakeLayerTypes(node);
     if (name == kOriginalPositions) return;  // TakeRope does
     const bool is_read = name == "model_type" || HasWord(type_.reads, name);
     if (!is_read && !has_code_) return NotePassedOver(node, name);
-    // From which block on there is a window: another than none is refused by its switch.
-    if (name == "max_window_layers") return;
     // A window that is switched off.
     if (name == "sliding_window" && HasWord(type_.reads, "use_sliding_window")) {
       const Value* const used = config_.Find("use_sliding_window");
@@ -175,17 +165,6 @@ class Reading {
     Refuse(node, changing.key,
            absl::StrCat("found ", node.Found(), which, ", which means ", changing.means,
                         ": that is not supported yet; use a model without"));
-  }
-
-  // A list by block. It says more than blocks that are alike only where it says a window.
-  void TakeLayerTypes(const Value& node) {
-    if (!HasWord(type_.reads, "layer_types")) return NotePassedOver(node, "layer_types");
-    for (const Value& item : node.items) {
-      if (item.scalar == "full_attention") continue;
-      return Refuse(node, "layer_types",
-                    absl::StrCat("found ", item.Found(), " in it, which is not supported yet; ",
-                                 "use a model whose blocks all have full_attention"));
-    }
   }
 
   // rope_theta stands beside the maps, or in one of them.

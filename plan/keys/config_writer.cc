@@ -15,20 +15,20 @@ namespace {
 // Keys of what weft does in one way only, with the value that means it.
 struct OneWay {
   absl::string_view key;
-  Value (*value)();
+  Value (*value)(const ModelShape&);
 };
 const OneWay kOneWays[] = {
-    {"attention_dropout", [] { return Value::Number(0); }},
-    {"resid_pdrop", [] { return Value::Number(0); }},
-    {"embd_pdrop", [] { return Value::Number(0); }},
-    {"attn_pdrop", [] { return Value::Number(0); }},
-    {"residual_dropout", [] { return Value::Number(0); }},
-    {"embedding_dropout", [] { return Value::Number(0); }},
-    {"mlp_bias", [] { return Value::Flag(false); }},
-    {"use_bias", [] { return Value::Flag(true); }},
-    {"attention_out_bias", [] { return Value::Flag(false); }},
-    {"use_sliding_window", [] { return Value::Flag(false); }},
-    {"sliding_window", [] { return Value(); }},  // what a silent file means may be a window
+    {"attention_dropout", [](const ModelShape&) { return Value::Number(0); }},
+    {"resid_pdrop", [](const ModelShape&) { return Value::Number(0); }},
+    {"embd_pdrop", [](const ModelShape&) { return Value::Number(0); }},
+    {"attn_pdrop", [](const ModelShape&) { return Value::Number(0); }},
+    {"residual_dropout", [](const ModelShape&) { return Value::Number(0); }},
+    {"embedding_dropout", [](const ModelShape&) { return Value::Number(0); }},
+    {"mlp_bias", [](const ModelShape&) { return Value::Flag(false); }},
+    {"use_bias", [](const ModelShape&) { return Value::Flag(true); }},
+    {"attention_out_bias", [](const ModelShape&) { return Value::Flag(false); }},
+    {"use_sliding_window", [](const ModelShape& model) { return Value::Flag(model.window > 0); }},
+    {"sliding_window", [](const ModelShape&) { return Value(); }},  // a silent file may mean one
 };
 
 std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key) {
@@ -37,7 +37,7 @@ std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key)
     return Value::Text(is_tanh_form ? "gelu_pytorch_tanh" : WordOf(model.activation));
   }
   for (const OneWay& one : kOneWays) {
-    if (one.key == key) return one.value();
+    if (one.key == key) return one.value(model);
   }
   return std::nullopt;
 }

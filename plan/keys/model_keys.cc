@@ -11,7 +11,9 @@
 #include "plan/keys/config_json.h"
 #include "plan/keys/key_field.h"
 #include "plan/keys/rope_keys.h"
+#include "plan/keys/span_keys.h"
 #include "plan/keys/value_reader.h"
+#include "plan/keys/value_text.h"
 #include "plan/spec/nearest.h"
 
 namespace weft {
@@ -21,7 +23,7 @@ namespace {
 // key. `others`: what the other family, or another system, calls the same thing.
 struct ModelKey {
   absl::string_view ModelKeys::*key;
-  KeyField (*field)(ModelShape&);  // null: read by ReadRopeScaling
+  KeyField (*field)(ModelShape&);  // null: read and printed by functions of its own
   absl::string_view others = "";
   bool gpt2_needs = false;
   bool llama_needs = false;
@@ -69,6 +71,9 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(residual_multiplier)},
     {WEFT_FIELD(attention_multiplier)},
     {WEFT_FIELD(logits_scaling)},
+    {WEFT_FIELD(window)},
+    {&ModelKeys::spans, nullptr},
+    {&ModelKeys::turns, nullptr},
 };
 #undef WEFT_FIELD
 #undef WEFT_LATENT
@@ -102,10 +107,10 @@ constexpr FixedKey kGpt2Fixed[] = {
     {"scale_attn_by_inverse_layer_idx", "false"},
 };
 constexpr FixedKey kLlamaFixed[] = {
-    {"mlp_bias", "false"},      {"attention_dropout", "0"},   {"router_jitter_noise", "0"},
-    {"moe_layer_freq", "1"},    {"decoder_sparse_step", "1"}, {"use_sliding_window", "false"},
-    {"resid_pdrop", "0"},       {"embd_pdrop", "0"},          {"residual_dropout", "0"},
-    {"embedding_dropout", "0"}, {"use_bias", "true"},         {"attention_out_bias", "false"},
+    {"mlp_bias", "false"},   {"attention_dropout", "0"},      {"router_jitter_noise", "0"},
+    {"moe_layer_freq", "1"}, {"decoder_sparse_step", "1"},    {"resid_pdrop", "0"},
+    {"embd_pdrop", "0"},     {"residual_dropout", "0"},       {"embedding_dropout", "0"},
+    {"use_bias", "true"},    {"attention_out_bias", "false"},
 };
 constexpr absl::string_view kOfFewTypes =
     "resid_pdrop embd_pdrop residual_dropout embedding_dropout use_bias attention_out_bias";
@@ -120,13 +125,6 @@ absl::Span<const FixedKey> FixedOf(ModelFamily family) {
   return kLlamaFixed;
 }
 
-bool Lists(absl::string_view words, absl::string_view word) {
-  for (absl::string_view each : absl::StrSplit(words, ' ', absl::SkipEmpty())) {
-    if (each == word) return true;
-  }
-  return false;
-}
-
 // Some architecture of the family stands for all of them.
 ModelKeys KeysOf(ModelFamily family) {
   return KeysOf(family == ModelFamily::kGpt2 ? Architecture::kGpt2 : Architecture::kLlama);
@@ -134,7 +132,7 @@ ModelKeys KeysOf(ModelFamily family) {
 
 // Keys of kLlamaFixed that only those types have that read them.
 bool IsOfOtherTypes(const ModelType& type, absl::string_view key) {
-  return Lists(kOfFewTypes, key) && !Lists(type.reads, key);
+  return HasWord(kOfFewTypes, key) && !HasWord(type.reads, key);
 }
 
 // The row of a key or of one of its other names; null if there is none.
@@ -142,7 +140,7 @@ const ModelKey* RowFor(const ModelType& type, absl::string_view name) {
   const ModelKeys keys = KeysOf(type.architecture);
   for (const ModelKey& row : kModelKeys) {
     const absl::string_view key = keys.*row.key;
-    if (!key.empty() && (key == name || Lists(row.others, name))) return &row;
+    if (!key.empty() && (key == name || HasWord(row.others, name))) return &row;
   }
   return nullptr;
 }
@@ -151,7 +149,7 @@ bool IsFixed(const ModelType& type, absl::string_view key) {
   if (IsOfOtherTypes(type, key)) return false;
   const ModelFamily family = type.family;
   const bool llama = family == ModelFamily::kLlama;
-  if (llama && (key == kAttentionWindow || key == kActivation || key == kDenseBlocks)) return true;
+  if (llama && (key == kActivation || key == kDenseBlocks || HasWord(kSpanRules, key))) return true;
   for (const FixedKey& fixed : FixedOf(family)) {
     if (fixed.key == key) return true;
   }
@@ -160,7 +158,7 @@ bool IsFixed(const ModelType& type, absl::string_view key) {
 
 bool IsIgnored(const ModelType& type, absl::string_view key) {
   if (absl::StartsWith(key, "_")) return true;
-  return Lists(KeysOfNoConsequence(), key) || Lists(type.passed_over, key);
+  return HasWord(KeysOfNoConsequence(), key) || HasWord(type.passed_over, key);
 }
 
 std::string UnknownKeyText(const ModelType& type, absl::string_view name, bool is_config) {
@@ -230,7 +228,7 @@ void CheckFixed(ModelFamily family, const Value& model, const ModelUse& use, Iss
     const bool plain = node->is_scalar() && !node->quoted;
     const double number = plain ? ParseNumber(node->scalar).value_or(-1) : -1;
     if (fixed.accepted == "0" && number == 0) continue;
-    if (node->is_scalar() && Lists(fixed.accepted, node->word())) continue;
+    if (node->is_scalar() && HasWord(fixed.accepted, node->word())) continue;
     const std::string key = absl::StrCat("model.", fixed.key);
     const std::string other = absl::StrCat("--set ", key, "=", fixed.accepted);
     if (!use.refuse_dropouts && IsDropout(fixed.key) && number > 0 && number < 1) {
@@ -271,64 +269,6 @@ void CheckType(const ModelType& type, const Value& model, const ModelUse& use, I
     issues->Add(dense->place, absl::StrCat("model.", kDenseBlocks),
                 "names blocks without experts, which is not supported yet; use an empty list, or "
                 "first_k_dense_replace for those at the beginning");
-  }
-}
-
-// A window that is as wide as a sequence is long hides nothing.
-void CheckAttentionWindow(const Value& model, const ModelUse& use, Issues* issues) {
-  const Value* node = model.Find(kAttentionWindow);
-  if (node == nullptr || node->is_null()) return;
-  const std::string key = absl::StrCat("model.", kAttentionWindow);
-  const std::optional<int64_t> window =
-      node->is_scalar() && !node->quoted ? ParseWholeNumber(node->scalar) : std::nullopt;
-  if (!window || *window < 1) {
-    issues->Add(
-        node->place, key,
-        absl::StrCat("found ", node->Found(), "; expected null or a whole number, 1 or more"));
-  } else if (use.seq_len && *window < *use.seq_len) {
-    issues->Add(node->place, key,
-                absl::StrCat(*window, " is shorter than training.seq_len ", *use.seq_len,
-                             ", and attention within a window is not supported yet; use a "
-                             "training.seq_len of at most ",
-                             *window));
-  }
-}
-
-// Reads the map in the keys of its kind (RopeKeysOf).
-void ReadRopeScaling(const Value& model_tree, const ModelType& model_type, Issues* issues,
-                     ModelShape* model) {
-  const Value* tree = model_tree.Find("rope_scaling");
-  // No plan depends on it.
-  if (tree == nullptr || tree->is_null() || model_type.is_only_planned()) return;
-  constexpr absl::string_view kKey = "model.rope_scaling";
-  const Value* type = tree->Find("rope_type");
-  if (type == nullptr) type = tree->Find("type");
-  const std::string name = type == nullptr ? "" : type->scalar;
-  const absl::StatusOr<RopeKind> kind = ParseWord<RopeKind>(name, "a rope_type");
-  if (!kind.ok() && name != "default") {
-    issues->Add(tree->place, kKey,
-                absl::StrCat(type == nullptr ? tree->Found() : name,
-                             " is not supported yet; use null or a map with rope_type ",
-                             Alternatives(WordsOf(RopeKind()))));
-    return;
-  }
-  const absl::string_view keys = kind.ok() ? RopeKeysOf(*kind) : "";
-  for (const auto& [key, node] : tree->entries) {
-    if (key == "rope_type" || key == "type" || Lists(keys, key)) continue;
-    issues->Add(node.place, absl::StrCat(kKey, ".", key),
-                absl::StrCat("unknown key of rope_type ", name,
-                             keys.empty() ? std::string("; it takes none")
-                                          : absl::StrCat("; known are ", keys)));
-  }
-  if (!kind.ok()) return;
-  if (tree->Find("factor") == nullptr) {
-    issues->Add(tree->place, absl::StrCat(kKey, ".factor"),
-                absl::StrCat("missing; rope_type ", name, " needs it"));
-  }
-  model->rope_scaling.kind = *kind;
-  const ValueReader values(*tree, kKey, issues);
-  for (const RopeField& row : RopeFields()) {
-    if (Lists(keys, row.key)) ReadKey(values, row.key, row.field(model->rope_scaling), nullptr);
   }
 }
 
@@ -411,7 +351,10 @@ void ReadFields(const Value& tree, const Place& section, const ModelType& type, 
   if (!given(keys.head_dim) && model->num_heads > 0) {
     model->head_dim = model->hidden_size / model->num_heads;
   }
-  if (!model->learned_positions) ReadRopeScaling(tree, type, issues, model);
+  if (!model->learned_positions) {
+    ReadRopeScaling(tree, type, issues, model);
+    ReadSpans(tree, type, issues, model);
+  }
   // Nemotron's, where a feed-forward without a gate is all that is said.
   if (model->plain_ffn == (model->activation == Activation::kSilu)) {
     model->activation = model->plain_ffn ? Activation::kSquaredRelu : Activation::kSilu;
@@ -440,8 +383,16 @@ std::string OtherTypeText(const Value& type, const Value* config) {
   return absl::StrCat(text, "; use ", ModelTypesText());
 }
 
+Value ValueOf(const ModelKey& row, ModelShape& model, const ModelType& type) {
+  if (row.field != nullptr) return PrintField(row.field(model));
+  if (row.key == &ModelKeys::spans) return SpansValue(model, type);
+  if (row.key == &ModelKeys::turns) return TurnsValue(model, type);
+  return RopeScalingValue(model.rope_scaling);
+}
+
 // Experts are named wherever there are any.
-bool Differs(const ModelKey& row, ModelShape& model, ModelShape& plain) {
+bool IsSaid(const ModelKey& row, ModelShape& model, ModelShape& plain, const ModelType& type) {
+  if (row.field == nullptr) return !ValueOf(row, model, type).is_null();
   if (row.key == &ModelKeys::num_experts || row.key == &ModelKeys::experts_per_token) {
     return model.num_experts > 0;
   }
@@ -482,25 +433,9 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
   merge(job_model, false);
   CheckFixed(family, merged, use, issues, notes);
   CheckType(*found, merged, use, issues);
-  if (family == ModelFamily::kLlama) CheckAttentionWindow(merged, use, issues);
   ReadFields(merged, job_model.place, *found, issues, &model);
   model.architecture = ArchitectureOf(model);
   return model;
-}
-
-Value RopeScalingValue(const RopeScaling& scaling) {
-  if (scaling.factor == 1) return {};
-  Value map = Value::Map();
-  map.entries = {{"rope_type", Value::Scalar(WordOf(scaling.kind))}};
-  RopeScaling copy = scaling;
-  RopeScaling plain;
-  for (const RopeField& row : RopeFields()) {
-    if (!Lists(RopeKeysOf(scaling.kind), row.key)) continue;
-    const Value value = PrintField(row.field(copy));
-    const bool is_said = !row.is_optional || value.scalar != PrintField(row.field(plain)).scalar;
-    if (is_said) map.entries.push_back({std::string(row.key), value});
-  }
-  return map;
 }
 
 Value ModelTree(ModelShape model) {
@@ -509,19 +444,28 @@ Value ModelTree(ModelShape model) {
   tree.entries.push_back({"model_type", Value::Scalar(WordOf(architecture))});
   const ModelKeys keys = KeysOf(architecture);
   ModelShape plain;
-  SetTypeDefaults(TypeOf(architecture), plain);
+  const ModelType& type = TypeOf(architecture);
+  SetTypeDefaults(type, plain);
   plain.expert_ffn_size = model.num_experts > 0 ? model.ffn_size : 0;
   bool is_of_few = false;
   for (const ModelKey& row : kModelKeys) {
     const absl::string_view key = keys.*row.key;
     is_of_few = is_of_few || row.key == kFirstOfFew;
-    if (key.empty() || (is_of_few && !Differs(row, model, plain))) continue;
-    tree.entries.push_back({std::string(key), row.field != nullptr
-                                                  ? PrintField(row.field(model))
-                                                  : RopeScalingValue(model.rope_scaling)});
+    if (key.empty() || (is_of_few && !IsSaid(row, model, plain, type))) continue;
+    tree.entries.push_back({std::string(key), ValueOf(row, model, type)});
   }
   return tree;
 }
+
+namespace {
+
+FieldForm FormOf(const ModelKey& row, ModelShape& model) {
+  if (row.field != nullptr) return FormOf(row.field(model));
+  if (row.key == &ModelKeys::rope_scaling) return {FieldForm::Kind::kMap};
+  return {FieldForm::Kind::kList};
+}
+
+}  // namespace
 
 std::vector<ModelKeyForm> ModelKeyForms() {
   std::map<std::string, ModelKeyForm> forms;
@@ -539,8 +483,7 @@ std::vector<ModelKeyForm> ModelKeyForms() {
     for (const ModelKey& row : kModelKeys) {
       const absl::string_view key = KeysOf(family).*row.key;
       if (key.empty()) continue;
-      add(key, {.form = row.field != nullptr ? FormOf(row.field(model))
-                                             : FieldForm{FieldForm::Kind::kMap}});
+      add(key, {.form = FormOf(row, model)});
     }
     for (const FixedKey& fixed : FixedOf(family)) {
       if (IsDropout(fixed.key)) add(fixed.key, {.form = FieldForm{FieldForm::Kind::kNumber}});
@@ -560,7 +503,10 @@ std::vector<ModelKeyForm> ModelKeyForms() {
   add(kSharedExperts, {.form = FieldForm{FieldForm::Kind::kWhole}});
   add(kDenseBlocks, {.form = FieldForm{FieldForm::Kind::kList}});
   add(kActivation, {.values = "silu relu2"});
-  add(kAttentionWindow, {.form = FieldForm{FieldForm::Kind::kWhole}});
+  add("use_sliding_window", {.form = FieldForm{FieldForm::Kind::kFlag}});
+  for (const absl::string_view rule : absl::StrSplit(kSpanRules, ' ')) {
+    add(rule, {.form = FieldForm{FieldForm::Kind::kWhole}});
+  }
   for (absl::string_view name : absl::StrSplit(KeysOfNoConsequence(), ' ', absl::SkipEmpty()))
     add(name, {});
   for (const ModelType& type : ModelTypes()) {
@@ -580,12 +526,12 @@ std::vector<std::string> ModelKeyList(ModelFamily family) {
     if (!(keys.*row.key).empty()) names.emplace_back(keys.*row.key);
   }
   for (const FixedKey& fixed : FixedOf(family)) {
-    if (!Lists(kOfFewTypes, fixed.key) || family == ModelFamily::kGpt2)
+    if (!HasWord(kOfFewTypes, fixed.key) || family == ModelFamily::kGpt2)
       names.emplace_back(fixed.key);
   }
   if (family == ModelFamily::kLlama) {
     names.emplace_back(kRopeParameters);
-    names.emplace_back(kAttentionWindow);
+    for (absl::string_view rule : absl::StrSplit(kSpanRules, ' ')) names.emplace_back(rule);
     names.emplace_back(kActivation);
     names.emplace_back(kDenseBlocks);
     names.emplace_back(kSharedExperts);

@@ -16,9 +16,6 @@
 
 namespace weft {
 
-// Mistral's: a token sees so many, itself among them.
-inline constexpr absl::string_view kAttentionWindow = "sliding_window";
-
 // Keys that set what only training does by chance. Without training they mean nothing.
 absl::Span<const absl::string_view> DropoutKeys();
 
@@ -26,20 +23,15 @@ absl::Span<const absl::string_view> DropoutKeys();
 struct ModelUse {
   bool refuse_dropouts = true;  // else a note says that they are passed over
   bool is_pretrained = false;   // its weights were trained as it says: to change it is no advice
-  std::optional<int64_t> seq_len = {};  // tokens of a sequence, if known
 };
 
 // `job_model`: the section of the job file. `config`: the tree of the config.json, or null. Keys of
-// the job file replace those of the config.json (a note says so). A window of attention is taken
-// where no sequence is longer.
+// the job file replace those of the config.json (a note says so).
 ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse& use,
                      Issues* issues, std::vector<std::string>* notes);
 
 // Returns the section that ReadModel reads back as `model`. REQUIRES: CheckModel(model).ok().
 Value ModelTree(ModelShape model);
-
-// The value of the key rope_scaling that reads back as `scaling`.
-Value RopeScalingValue(const RopeScaling& scaling);
 
 // All model keys of a family that a job file may hold, sorted (the frozen list).
 std::vector<std::string> ModelKeyList(ModelFamily family);

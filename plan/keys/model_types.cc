@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "plan/spec/nearest.h"
 
 namespace weft {
@@ -31,6 +32,11 @@ void SetNemotron(ModelShape& model) {
 // transformers' GraniteConfig: scores are not divided where it says nothing.
 void SetGranite(ModelShape& model) {
   model.attention_multiplier = 1;
+}
+
+// transformers' SmolLM3Config.
+void SetSmollm3(ModelShape& model) {
+  model.tied_embeddings = true;
 }
 
 // Lozhkov et al., arXiv:2402.19173, table 3.
@@ -74,12 +80,14 @@ constexpr ModelType kTypes[] = {
      .class_name = "Qwen2ForCausalLM",
      .reads = WEFT_LLAMA_READS "rms_norm_eps use_sliding_window sliding_window max_window_layers "
                                "layer_types",
-     .defaults = "num_key_value_heads=32"},
+     .defaults = "num_key_value_heads=32",
+     .slides = SlidingBlocks::kFrom},
     {.architecture = Architecture::kQwen3,
      .class_name = "Qwen3ForCausalLM",
      .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
                                "max_window_layers layer_types",
-     .defaults = "num_key_value_heads=32 head_dim=128"},
+     .defaults = "num_key_value_heads=32 head_dim=128",
+     .slides = SlidingBlocks::kFrom},
     {.architecture = Architecture::kQwen3Moe,
      .needs = "num_local_experts num_experts_per_tok moe_intermediate_size",
      .passed_over = kRouting,
@@ -109,6 +117,14 @@ constexpr ModelType kTypes[] = {
                                "residual_dropout",
      .defaults = "num_key_value_heads=8 head_dim=128 attention_bias=true attention_dropout=0.1 "
                  "residual_dropout=0.1"},
+    {.architecture = Architecture::kSmollm3,
+     .class_name = "SmolLM3ForCausalLM",
+     .set_defaults = SetSmollm3,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias mlp_bias use_sliding_window "
+                               "sliding_window layer_types no_rope_layers no_rope_layer_interval",
+     .defaults = "num_key_value_heads=4 rope_theta=2000000",
+     .slides = SlidingBlocks::kUnturned,
+     .has_unturned = true},
     {.architecture = Architecture::kDeepseekV2,
      .needs = "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim",
      .passed_over = kRouting,
@@ -141,6 +157,13 @@ std::string DigitsOf(absl::string_view text) {
 }
 
 }  // namespace
+
+bool HasWord(absl::string_view words, absl::string_view word) {
+  for (absl::string_view each : absl::StrSplit(words, ' ', absl::SkipEmpty())) {
+    if (each == word) return true;
+  }
+  return false;
+}
 
 Words WordsOf(ModelFamily) {
   static constexpr absl::string_view kWords[] = {"gpt2", "llama"};

@@ -11,9 +11,19 @@
 
 namespace weft {
 
+// Says whether `words`, separated by spaces, has `word`: as lists of keys stand in the tables.
+bool HasWord(absl::string_view words, absl::string_view word);
+
 // A family is how files spell keys: as GPT-2's config.json does, or as llama's.
 enum class ModelFamily { kGpt2, kLlama };
 Words WordsOf(ModelFamily);
+
+// Which blocks of a type's models slide where a file names a window and no list of blocks.
+enum class SlidingBlocks {
+  kAll,
+  kFrom,      // those from max_window_layers on
+  kUnturned,  // those without positions
+};
 
 struct ModelType {
   Architecture architecture = Architecture::kLlama;
@@ -30,6 +40,9 @@ struct ModelType {
   // and those that all configurations have (plan/keys/config_json.h).
   absl::string_view reads = "";
   absl::string_view defaults = "";  // key=value of what it assumes where a config.json is silent
+  SlidingBlocks slides = SlidingBlocks::kAll;
+  // Blocks may lack positions: every fourth does where no_rope_layers says nothing.
+  bool has_unturned = false;
 
   absl::string_view name() const { return WordOf(architecture); }
   bool is_only_planned() const { return !passed_over.empty(); }

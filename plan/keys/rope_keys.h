@@ -3,6 +3,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/keys/key_field.h"
+#include "plan/keys/model_types.h"
+#include "plan/keys/value.h"
+#include "plan/keys/value_reader.h"
 #include "plan/spec/model.h"
 
 namespace weft {
@@ -16,5 +19,13 @@ absl::Span<const RopeField> RopeFields();
 
 // The keys of a kind, separated by spaces.
 absl::string_view RopeKeysOf(RopeKind kind);
+
+// Reads the map rope_scaling of a model's tree, in the keys of its kind. Of types that are only
+// planned nothing is read: no plan depends on it.
+void ReadRopeScaling(const Value& model_tree, const ModelType& model_type, Issues* issues,
+                     ModelShape* model);
+
+// Returns the value of that key which reads back as `scaling`.
+Value RopeScalingValue(const RopeScaling& scaling);
 
 }  // namespace weft

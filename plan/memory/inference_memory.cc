@@ -88,6 +88,10 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
   if (extents.masks_documents) {
     add(MemoryKind::kTokens, "tokens/first_visible", n, ElementType::kInt32);
   }
+  // [N, 1] the first position of each token's window
+  if (model.slides_over(extents.positions())) {
+    add(MemoryKind::kTokens, "tokens/first_in_window", n, ElementType::kInt32);
+  }
   if (cached > 0) return memory;
   work("row_max", n);       // [N, 1]
   work("row_sums", 2 * n);  // [2, N] sum of exponentials; logit of the target

@@ -560,6 +560,8 @@ std::vector<StepBuffer> StepBuffersOf(const ModelShape& model, const BatchShape&
   if (first && model.learned_positions) list.AddTokens("positions", step_tokens);
   // The position where each token's document starts.
   if (batch.masks_documents) list.AddTokens("first_visible", step_tokens);
+  // The first position of each token's window.
+  if (model.slides_over(batch.seq_len)) list.AddTokens("first_in_window", step_tokens);
   return list.Take();
 }
 

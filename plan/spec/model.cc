@@ -145,6 +145,30 @@ void CheckMultipliers(const ModelShape& model, const ModelKeys& keys,
   check(keys.logits_scaling, model.logits_scaling, false);
 }
 
+// REQUIRES: num_blocks is sound.
+void CheckSpans(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
+  const auto wrong = [&](absl::string_view key, std::string message) {
+    issues.push_back({absl::StrCat("model.", key), std::move(message)});
+  };
+  if (model.window < 0 || model.window > kMaxPositions) {
+    wrong(keys.window,
+          absl::StrCat(model.window, " is out of range; use null, or 1 to ", kMaxPositions));
+  }
+  const auto count = [&](absl::string_view key, size_t found) {
+    if (found == 0 || static_cast<int64_t>(found) == model.num_blocks) return;
+    wrong(key, absl::StrCat("says something of ", found, " blocks; the model has ",
+                            model.num_blocks, ": use a list of so many, or leave it out"));
+  };
+  count(keys.spans, model.spans.size());
+  count(keys.turns, model.turns.size());
+  const bool slides = std::find(model.spans.begin(), model.spans.end(), AttentionSpan::kSliding) !=
+                      model.spans.end();
+  if (slides && model.window == 0) {
+    wrong(keys.spans, absl::StrCat("has ", WordOf(AttentionSpan::kSliding), " without ",
+                                   keys.window, "; say how many keys a token sees"));
+  }
+}
+
 // REQUIRES: num_experts is sound and at least 1.
 void CheckSharedExperts(const ModelShape& model, std::vector<SpecIssue>& issues) {
   const auto wrong = [&](absl::string_view key, std::string message) {
@@ -250,7 +274,10 @@ ModelKeys KeysOf(Architecture architecture) {
           .embedding_multiplier = "embedding_multiplier",
           .residual_multiplier = "residual_multiplier",
           .attention_multiplier = "attention_multiplier",
-          .logits_scaling = "logits_scaling"};
+          .logits_scaling = "logits_scaling",
+          .window = "sliding_window",
+          .spans = "layer_types",
+          .turns = "no_rope_layers"};
 }
 
 std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
@@ -294,11 +321,18 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
          absl::StrCat(model.initializer_range, " is not a positive number; use e.g. 0.02")});
   }
   CheckMultipliers(model, keys, issues);
+  CheckSpans(model, keys, issues);
   return issues;
 }
 
 absl::Status CheckModel(const ModelShape& model) {
   return FirstIssue(ModelIssues(model));
+}
+
+bool ModelShape::slides_over(int64_t positions) const {
+  if (window == 0 || window >= positions) return false;
+  return spans.empty() ||
+         std::find(spans.begin(), spans.end(), AttentionSpan::kSliding) != spans.end();
 }
 
 ModelShape OfDenseBlocks(const ModelShape& model) {
@@ -312,13 +346,19 @@ ModelShape OfDenseBlocks(const ModelShape& model) {
 
 Words WordsOf(Architecture) {
   static constexpr absl::string_view kWords[] = {
-      "gpt2", "llama",      "mistral", "mixtral",  "qwen2",       "qwen3",       "qwen3_moe",
-      "phi3", "starcoder2", "granite", "seed_oss", "deepseek_v3", "deepseek_v2", "nemotron"};
+      "gpt2",     "llama",       "mistral",     "mixtral",    "qwen2",
+      "qwen3",    "qwen3_moe",   "phi3",        "starcoder2", "granite",
+      "seed_oss", "deepseek_v3", "deepseek_v2", "nemotron",   "smollm3"};
   return kWords;
 }
 
 Words WordsOf(RopeKind) {
   static constexpr absl::string_view kWords[] = {"llama3", "linear", "yarn"};
+  return kWords;
+}
+
+Words WordsOf(AttentionSpan) {
+  static constexpr absl::string_view kWords[] = {"full_attention", "sliding_attention"};
   return kWords;
 }
 
@@ -345,6 +385,17 @@ void SetArchitecture(Architecture architecture, ModelShape& model) {
   model.learned_positions = model.scaled_residual_init = is({kGpt2});
 }
 
+void SettleSpans(ModelShape& model) {
+  const auto of_spans = [&](AttentionSpan span) {
+    return std::count(model.spans.begin(), model.spans.end(), span) == std::ssize(model.spans);
+  };
+  if (!model.spans.empty() && of_spans(AttentionSpan::kFull)) model.window = 0;
+  if (of_spans(AttentionSpan::kFull) || of_spans(AttentionSpan::kSliding)) model.spans.clear();
+  if (std::find(model.turns.begin(), model.turns.end(), false) == model.turns.end()) {
+    model.turns.clear();
+  }
+}
+
 bool AreBiasesAlwaysThere(Architecture architecture) {
   return architecture == Architecture::kGpt2 || architecture == Architecture::kQwen2 ||
          architecture == Architecture::kStarcoder2;
@@ -365,6 +416,25 @@ bool ComputeAlike(const ModelShape& a, const ModelShape& b) {
 
 namespace {
 
+// Which blocks of an architecture's models may slide.
+enum class Sliding { kNone, kAllOrNone, kAny };
+Sliding SlidingOf(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kQwen2:
+    case Architecture::kQwen3:
+    case Architecture::kSmollm3:
+      return Sliding::kAny;
+    case Architecture::kMistral:
+    case Architecture::kMixtral:
+    case Architecture::kQwen3Moe:
+    case Architecture::kPhi3:
+    case Architecture::kStarcoder2:
+      return Sliding::kAllOrNone;
+    default:
+      return Sliding::kNone;
+  }
+}
+
 bool HasMultipliers(const ModelShape& model) {
   return model.embedding_multiplier != 1 || model.residual_multiplier != 1 ||
          model.attention_multiplier != 0 || model.logits_scaling != 1;
@@ -379,6 +449,10 @@ bool IsOf(Architecture architecture, const ModelShape& model) {
   if (!has_latents && (model.num_experts > 0) != has_experts) return false;
   if (HasMultipliers(model) && architecture != kGranite) return false;
   if (AreBiasesAlwaysThere(architecture) && !model.attention_bias) return false;
+  const Sliding sliding = SlidingOf(architecture);
+  if (model.window > 0 && sliding == Sliding::kNone) return false;
+  if (!model.spans.empty() && sliding != Sliding::kAny) return false;
+  if (!model.turns.empty() && architecture != kSmollm3) return false;
   ModelShape typical = model;
   SetArchitecture(architecture, typical);
   return ComputeAlike(model, typical);

@@ -30,6 +30,7 @@ enum class Architecture {
   kDeepseekV3,
   kDeepseekV2,
   kNemotron,
+  kSmollm3,
 };
 
 // The function between a feed-forward's matrices; with a gate, of the gate.
@@ -72,6 +73,13 @@ struct LatentAttention {
   int64_t value_dim = 0;   // of a head's value
   friend bool operator==(const LatentAttention&, const LatentAttention&) = default;
 };
+
+// A span says which of the keys before it a block's query sees.
+enum class AttentionSpan {
+  kFull,     // all
+  kSliding,  // those of ModelShape::window
+};
+Words WordsOf(AttentionSpan);  // as Hugging Face's layer_types
 
 // Counts and mechanisms of a decoder-only transformer; letters are those of the glossary (README).
 // The defaults are what llama does: rotary positions, RMSNorm, SwiGLU, no biases.
@@ -118,7 +126,25 @@ struct ModelShape {
   double residual_multiplier = 1;
   double attention_multiplier = 0;
   double logits_scaling = 1;
+  // A query of a sliding block sees so many keys, its own among them (Beltagy et al.,
+  // arXiv:2004.05150, 3.1); 0: no block slides.
+  int64_t window = 0;
+  std::vector<AttentionSpan> spans = {};  // by block; empty: all slide, if there is a window
+  // By block, whether rotary positions turn its queries and keys; empty: all do. The others have no
+  // positions at all (Yang et al., arXiv:2501.18795).
+  std::vector<bool> turns = {};
 
+  // Keys that a query of the block sees, its own among them; 0: all before it.
+  int64_t window_of(int64_t block) const {
+    const bool is_full =
+        !spans.empty() && spans[static_cast<size_t>(block)] == AttentionSpan::kFull;
+    return is_full ? 0 : window;
+  }
+  bool turns_in(int64_t block) const {
+    return !learned_positions && (turns.empty() || turns[static_cast<size_t>(block)]);
+  }
+  // Whether some block sees fewer keys than a sequence of `positions` has.
+  bool slides_over(int64_t positions) const;
   bool is_latent() const { return latent.kv_rank > 0; }
   // Whether the feed-forward has a gate: three matrices instead of two.
   bool is_gated() const { return !plain_ffn; }
@@ -132,6 +158,10 @@ struct ModelShape {
 // Gives `model` the mechanisms that all models of an architecture have. What such a model's
 // config.json may say otherwise stays as it is.
 void SetArchitecture(Architecture architecture, ModelShape& model);
+
+// Empties ModelShape::spans and turns where they say of all blocks what empty ones say, and takes a
+// window away that no block has.
+void SettleSpans(ModelShape& model);
 
 // Says whether all models of an architecture have ModelShape::attention_bias.
 bool AreBiasesAlwaysThere(Architecture architecture);
@@ -207,6 +237,9 @@ struct ModelKeys {
   absl::string_view residual_multiplier = "";
   absl::string_view attention_multiplier = "";
   absl::string_view logits_scaling = "";
+  absl::string_view window = "";
+  absl::string_view spans = "";
+  absl::string_view turns = "";
 };
 ModelKeys KeysOf(Architecture architecture);
 

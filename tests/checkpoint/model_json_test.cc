@@ -47,12 +47,21 @@ const char* const kNewer[] = {"rope_type",
                               "embedding_multiplier",
                               "residual_multiplier",
                               "attention_multiplier",
-                              "logits_scaling"};
+                              "logits_scaling",
+                              "window",
+                              "spans",
+                              "turns"};
 
 TEST(ModelJson, ReadsBackAsItWas) {
-  const auto read = ParseModelJson(ModelJson(AnyModel()));
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(*read, AnyModel());
+  ModelShape by_block = AnyModel();
+  by_block.window = 7;
+  by_block.spans = {AttentionSpan::kFull, AttentionSpan::kSliding};
+  by_block.turns = {false, true};
+  for (const ModelShape& model : {AnyModel(), by_block}) {
+    const auto read = ParseModelJson(ModelJson(model));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, model);
+  }
 }
 
 // A run of before these members were there goes on.
@@ -79,7 +88,7 @@ TEST(ModelJson, MissesEachFieldByName) {
     nlohmann::json without = whole;
     without.erase(key);
     nlohmann::json other = whole;
-    other[key] = nlohmann::json::array();
+    other[key] = nlohmann::json::object();
     const bool may_lack = std::find(std::begin(kNewer), std::end(kNewer), key) != std::end(kNewer);
     if (may_lack) without = other;
     for (const nlohmann::json& wrong : {without, other}) {

@@ -20,6 +20,7 @@
 #include <sstream>
 
 #include "process/progress_page.h"
+#include "tests/end_to_end/slow_rank.h"
 #include "tests/hangs/hung_run.h"
 
 namespace weft {
@@ -250,26 +251,6 @@ std::string SlownessIn(const TinyRun& run) {
   return "";
 }
 
-// How long the main thread has been on a processor: proc(5), schedstat.
-double ProcessorSeconds(int pid) {
-  return 1e-9 *
-         std::strtod(ReadText("/proc/" + std::to_string(pid) + "/schedstat").c_str(), nullptr);
-}
-
-// Lets it go on until a processor has worked for it for `s`: on a busy machine that takes longer,
-// and a process that nobody lets work stands still, which is no slowness.
-void LetWorkFor(double s, const Worker& worker) {
-  const double begun_s = NowSeconds();
-  const double until_s = ProcessorSeconds(worker.process.pid) + s;
-  KillFound(worker.process, SIGCONT);
-  do {
-    SleepSeconds(s);
-  } while (ProcessorSeconds(worker.process.pid) < until_s && NowSeconds() - begun_s < kPatienceS);
-}
-
-// Stopped for 60 ms after each half millisecond of its work, it is slow, and no more than that. A
-// step of this job takes more work than that on any processor: else only some of its steps were
-// slow.
 TEST(Hangs, AreNotSeenInARankThatIsOnlySlowWhichIsNamed) {
   TinyRun run;
   const std::unique_ptr<Child> weft = run.Run(Arguments("dp: 4, pp: 1, tp: 1", "100000"));
@@ -277,11 +258,7 @@ TEST(Hangs, AreNotSeenInARankThatIsOnlySlowWhichIsNamed) {
   const std::optional<Worker> worker = FindWorker(run, 2);
   ASSERT_TRUE(worker.has_value());
   const double begun_s = NowSeconds();
-  while (SlownessIn(run).empty() && NowSeconds() - begun_s < 240) {
-    KillFound(worker->process, SIGSTOP);
-    SleepSeconds(0.06);
-    LetWorkFor(0.0005, *worker);
-  }
+  SlowDownUntil(worker->process, 240, [&] { return !SlownessIn(run).empty(); });
   const std::string line = SlownessIn(run);
   std::printf("slow: named after %.1f s: %s\n", NowSeconds() - begun_s, line.c_str());
   EXPECT_THAT(line, HasSubstr("\"phase\":\"RUNNING\",\"reason\":\"rank 2 ("));

@@ -157,6 +157,8 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   models.push_back({"qwen3_2_kv_heads", EnglishQwen3Job(), 5, false});
   models.push_back({"granite_2_kv_heads", EnglishGraniteJob(), 4, false});
   models.push_back({"starcoder2_2_kv_heads", EnglishStarcoder2Job(), 4, false});
+  models.push_back({"mistral_2_kv_heads", EnglishMistralJob(), 4, false});
+  models.push_back({"smollm3_2_kv_heads", EnglishSmollm3Job(), 5, false});
   JobSpec packed = WithSgd(EnglishJob());
   packed.data.eos_token_id = ' ';  // documents of a word each
   packed.data.reset_attention_mask = true;

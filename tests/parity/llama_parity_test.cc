@@ -48,7 +48,9 @@ std::vector<WitnessCase> LlamaCases() {
           {"qwen2", ten_steps(EnglishQwen2Job())},
           {"qwen3", ten_steps(EnglishQwen3Job())},
           {"starcoder2", ten_steps(EnglishStarcoder2Job())},
-          {"granite", ten_steps(EnglishGraniteJob())}};
+          {"granite", ten_steps(EnglishGraniteJob())},
+          {"mistral", ten_steps(EnglishMistralJob())},
+          {"smollm3", ten_steps(EnglishSmollm3Job())}};
 }
 
 TEST(LlamaWitness, PassesItsOwnExamination) {
@@ -110,6 +112,13 @@ INSTANTIATE_TEST_SUITE_P(
                             {.tp = 4, .micro_batch_size = 2, .sequence_parallel = true},
                             "gradient blocks.0.attn.q_norm.weight"}),
     [](const auto& tested) { return NameOf(tested); });
+
+TEST(PlantedInMistral, WindowOffByOneIsSeenByTheComparison) {
+  ExpectSeen(EnglishMistralJob(), {"window_off_by_one",
+                                   PlantedBug::kWindowOffByOne,
+                                   {.tp = 2, .micro_batch_size = 2},
+                                   "gradient blocks.3.attn.k.weight"});
+}
 
 }  // namespace
 }  // namespace weft

@@ -90,6 +90,34 @@ JobSpec EnglishGraniteJob() {
   return job;
 }
 
+JobSpec EnglishMistralJob() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kMistral, job.model);
+  job.model.attention_bias = false;
+  job.model.rope_scaling = {};
+  job.model.window = 12;
+  return job;
+}
+
+JobSpec EnglishWindowedQwen3Job() {
+  JobSpec job = EnglishQwen3Job();
+  job.model.window = 12;
+  using enum AttentionSpan;
+  job.model.spans = {kFull, kFull, kSliding, kSliding};
+  return job;
+}
+
+JobSpec EnglishSmollm3Job() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kSmollm3, job.model);
+  job.model.attention_bias = false;
+  job.model.window = 9;
+  using enum AttentionSpan;
+  job.model.spans = {kFull, kSliding, kFull, kFull};
+  job.model.turns = {true, false, true, false};
+  return job;
+}
+
 JobSpec EnglishSeedOssJob() {
   JobSpec job = EnglishLlamaJob();
   SetArchitecture(Architecture::kSeedOss, job.model);
@@ -181,6 +209,13 @@ OptimizerSpec ReadOptimizer(const Json& optimizer) {
   return spec;
 }
 
+template <typename Of>
+Json ByBlock(const ModelShape& model, const Of& of) {
+  Json list = Json::array();
+  for (int64_t block = 0; block < model.num_blocks; ++block) list.push_back(of(block));
+  return list;
+}
+
 // MechanismsJson says what a model computes, beside its sizes.
 Json MechanismsJson(const ModelShape& model) {
   const RopeScaling& scaling = model.rope_scaling;
@@ -202,7 +237,9 @@ Json MechanismsJson(const ModelShape& model) {
           {"embedding_multiplier", model.embedding_multiplier},
           {"residual_multiplier", model.residual_multiplier},
           {"attention_multiplier", model.attention_multiplier},
-          {"logits_scaling", model.logits_scaling}};
+          {"logits_scaling", model.logits_scaling},
+          {"windows", ByBlock(model, [&](int64_t block) { return model.window_of(block); })},
+          {"turns", ByBlock(model, [&](int64_t block) { return model.turns_in(block); })}};
 }
 
 void ReadMechanisms(const Json& json, ModelShape& model) {
@@ -222,6 +259,12 @@ void ReadMechanisms(const Json& json, ModelShape& model) {
   model.residual_multiplier = json.at("residual_multiplier");
   model.attention_multiplier = json.at("attention_multiplier");
   model.logits_scaling = json.at("logits_scaling");
+  for (const int64_t window : json.at("windows")) {
+    model.window = std::max(model.window, window);
+    model.spans.push_back(window > 0 ? AttentionSpan::kSliding : AttentionSpan::kFull);
+  }
+  if (!model.learned_positions) model.turns = json.at("turns").get<std::vector<bool>>();
+  SettleSpans(model);
 }
 
 }  // namespace

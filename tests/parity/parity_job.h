@@ -34,6 +34,7 @@ enum class PlantedBug {
   kPiecesSwapped,            // rank 0 takes its two runs of a sequence for each other
   kFactorsNotReduced,        // each rank averages the squares of its own part of a tensor
   kVectorsCountedTwice,      // rank 0 adds the squares of vectors twice
+  kWindowOffByOne,           // rank 0's queries see one key more than their window has
   kLeak,                     // rank 0 keeps 1,000 bytes of the heap at every product
   kScratch,                  // rank 0 takes and gives back 1 MiB of the heap at every product
   kMapping,                  // rank 0 maps a page at every product
@@ -77,6 +78,14 @@ JobSpec EnglishPhi3Job();
 JobSpec EnglishSeedOssJob();
 // The same with factors of embedding, residuals, scores and logits.
 JobSpec EnglishGraniteJob();
+
+// The same with a window of 12 of the 32 positions.
+JobSpec EnglishMistralJob();
+// The same with a window of 9 in the second of four blocks; every second block has no positions.
+JobSpec EnglishSmollm3Job();
+
+// Qwen3's with a window of 12 from the third block on.
+JobSpec EnglishWindowedQwen3Job();
 
 JobSpec In(Precision precision, JobSpec job);
 

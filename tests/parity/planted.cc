@@ -138,13 +138,13 @@ class PlantedDevice final : public PassingDevice {
   }
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {
-    inner_.Attention(Swapped(shape), q, k, v, first_visible, o, lse, scratch);
+    inner_.Attention(Swapped(shape), q, k, v, Moved(first_visible), o, lse, scratch);
   }
   void AttentionGradient(const AttentionShape& shape, View q, View k, View v, View first_visible,
                          View o, View lse, View dout, View dq, View dk, View dv,
                          View scratch) override {
-    inner_.AttentionGradient(Swapped(shape), q, k, v, first_visible, o, lse, dout, dq, dk, dv,
-                             scratch);
+    inner_.AttentionGradient(Swapped(shape), q, k, v, Moved(first_visible), o, lse, dout, dq, dk,
+                             dv, scratch);
     watch_->attention_gradient_is_last = true;
   }
 
@@ -152,6 +152,16 @@ class PlantedDevice final : public PassingDevice {
   AttentionShape Swapped(AttentionShape shape) const {
     if (bug_ == PlantedBug::kPiecesSwapped && rank_ == 0) std::swap(shape.piece[0], shape.piece[1]);
     return shape;
+  }
+
+  // The device is a CPU.
+  View Moved(View first_visible) {
+    if (bug_ != PlantedBug::kWindowOffByOne || rank_ != 0) return first_visible;
+    const auto* const first = static_cast<const int32_t*>(first_visible.data);
+    moved_.assign(first, first + first_visible.elements());
+    for (int32_t& each : moved_) each = std::max(0, each - 1);
+    first_visible.data = moved_.data();
+    return first_visible;
   }
 
   static size_t TensorsOfBlock(const ModelShape& model) {
@@ -199,6 +209,7 @@ class PlantedDevice final : public PassingDevice {
   const size_t tensors_of_block_;
   const int64_t query_width_;  // of this rank; wider than that of its keys
   CountsTwice counts_twice_;
+  std::vector<int32_t> moved_;
   const std::shared_ptr<Watch> watch_;
   const void* doubled_ = nullptr;
   View one_position_;  // ends with the process

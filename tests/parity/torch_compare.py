@@ -17,11 +17,14 @@ Bounds, as everywhere in tests/parity: losses within 1e-6, relative; each gradie
 On 2026-11-28 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 5):
   gpt2: logits 4.6e-07, worst gradient 7.6e-07, losses 9.8e-09 (of 10 steps, 5.9613 to 4.3096)
   llama: logits 4.8e-07, worst gradient 1.1e-06, losses 1.0e-08 (of 10 steps, 5.8517 to 4.4265)
+  mistral: logits 5.5e-07, worst gradient 1.2e-06, losses 1.3e-08 (of 10 steps, 5.8897 to 4.4110)
   qwen2 (yarn): logits 5.4e-07, worst gradient 1.2e-06, losses 1.8e-08 (of 10 steps, 5.8800 to 4.4038)
   qwen3: logits 6.1e-07, worst gradient 1.6e-06, losses 1.9e-08 (of 10 steps, 5.8800 to 4.4384)
+  qwen3_windows: logits 6.2e-07, worst gradient 1.8e-06, losses 2.1e-08 (of 10 steps, 5.8879 to 4.4243)
   phi3: logits 6.6e-07, worst gradient 1.3e-06, losses 6.9e-08 (of 10 steps, 5.7877 to 4.5473)
   granite: logits 1.9e-07, worst gradient 4.7e-07, losses 2.5e-08 (of 10 steps, 7.0171 to 5.3173)
   seed_oss: logits 5.1e-07, worst gradient 1.2e-06, losses 8.7e-09 (of 10 steps, 5.8815 to 4.4130)
+  smollm3: logits 5.2e-07, worst gradient 1.2e-06, losses 2.1e-08 (of 10 steps, 5.8972 to 4.4352)
   starcoder2: logits 4.5e-07, worst gradient 9.1e-07, losses 1.0e-08 (of 10 steps, 6.0461 to 4.3248)
 """
 import json
@@ -207,8 +210,8 @@ def main(arguments):
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(arguments[1] if len(arguments) == 2 else temporary)
         agreed = [compare(family, arguments[0], work / family)
-                  for family in ("gpt2", "llama", "qwen2", "qwen3", "phi3", "granite", "seed_oss",
-                                 "starcoder2")]
+                  for family in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_windows", "phi3",
+                                 "granite", "seed_oss", "smollm3", "starcoder2")]
     print("agreed" if all(agreed) else "DISAGREED")
     return 0 if all(agreed) else 1
 

@@ -47,6 +47,9 @@ constexpr Family kFamilies[] = {{"gpt2", EnglishJob},
                                 {"qwen3", EnglishQwen3Job},
                                 {"phi3", EnglishPhi3Job},
                                 {"granite", EnglishGraniteJob},
+                                {"mistral", EnglishMistralJob},
+                                {"smollm3", EnglishSmollm3Job},
+                                {"qwen3_windows", EnglishWindowedQwen3Job},
                                 {"seed_oss", EnglishSeedOssJob},
                                 {"starcoder2", EnglishStarcoder2Job}};
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The independent witness of llama, qwen2 (no bias behind attention), qwen3, starcoder2 and granite:
-training in NumPy, double precision, one process.
+"""The independent witness of llama, qwen2 (no bias behind attention), qwen3, starcoder2, granite,
+mistral (windows) and smollm3 (blocks without positions): training in NumPy, double precision, one process.
 
 Written from the papers and from the definitions in our headers, never from our C++:
   Touvron et al., arXiv:2302.13971             Llama: pre-norm blocks, no absolute positions
@@ -165,9 +165,16 @@ def score_scale(job):
     return job["attention_multiplier"] or 1 / math.sqrt(job["head_dim"])
 
 
+def within(window, T):                                                   # [T,T]
+    """Beltagy et al., arXiv:2004.05150, 3.1: of a window, keys less than so many positions before."""
+    before = np.subtract.outer(np.arange(T), np.arange(T))
+    return (before < window) if window else np.full((T, T), True)
+
+
 def block_forward(tape, i, x, job):
     H, K, eps, b = job["num_heads"], job["num_kv_heads"], job["norm_eps"], f"blocks.{i}."
-    by = turns(job, x.shape[1])
+    T = x.shape[1]
+    by = turns(job, T) if job["turns"][i] else np.ones((T, job["head_dim"] // 2))
     h1, norm1 = tape.norm(b + "norm1", x, eps)
     q = split_heads(tape.linear(b + "attn.q", h1), H)
     k = split_heads(tape.linear(b + "attn.k", h1), K)
@@ -179,7 +186,7 @@ def block_forward(tape, i, x, job):
     q, k = turn(q, by), turn(k, by).repeat(H // K, axis=1)
     v = split_heads(tape.linear(b + "attn.v", h1), K).repeat(H // K, axis=1)
     scores = q @ k.transpose(0, 1, 3, 2) * score_scale(job)
-    scores = np.where(job["visible"], scores, -np.inf)
+    scores = np.where(job["visible"] & within(job["windows"][i], T), scores, -np.inf)
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     a = gpt2.join_heads(p @ v)
@@ -259,7 +266,8 @@ def check():
            "rope_theta": 100.0, "tied_embeddings": False, "attention_bias": True,
            "output_bias": True, "qk_norms": False, "rope_scaling": {"factor": 1},
            "layer_norms": False, "plain_ffn": False, "ffn_bias": False, "embedding_multiplier": 1,
-           "residual_multiplier": 1, "attention_multiplier": 0, "logits_scaling": 1}
+           "residual_multiplier": 1, "attention_multiplier": 0, "logits_scaling": 1,
+           "windows": [0, 0], "turns": [True, True]}
     stretched = {"factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
                  "original_max_position_embeddings": 16}
     worst = max(gpt2.worst_difference({**job, **change}, initial_weights, loss_and_gradients)
@@ -268,6 +276,7 @@ def check():
                                 "output_bias": False}, {"output_bias": False},
                                {"embedding_multiplier": 12, "residual_multiplier": 0.22,
                                 "attention_multiplier": 0.3, "logits_scaling": 8},
+                               {"windows": [0, 3], "turns": [True, False]},
                                {"layer_norms": True, "plain_ffn": True, "ffn_bias": True},
                                {"qk_norms": True, "rope_scaling": {
                                    **stretched, "rope_type": "yarn", "beta_fast": 2,

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/end_to_end/slow_rank.h"
 #include "tests/places.h"
 #include "tests/service/service_bed.h"
 
@@ -104,7 +105,6 @@ TEST_F(ServiceCommandLine, SaysWhyAGenerationOfAJobStopped) {
   WaitForPhase("job-1", "CANCELLED");
 }
 
-// Stopped for 60 of every 64 ms, it goes on for the rest of it.
 TEST_F(ServiceCommandLine, SaysWhichRankOfAJobIsSlow) {
   StartHost(2);
   Weft({"submit", WriteJob(100000)});
@@ -115,15 +115,7 @@ TEST_F(ServiceCommandLine, SaysWhichRankOfAJobIsSlow) {
   const auto is_told = [&] {
     return Get("job-1").reason().find(" is slow: it computes for ") != std::string::npos;
   };
-  const double begun_s = NowSeconds();
-  while (!is_told() && NowSeconds() - begun_s < 240) {
-    for (int time = 0; time < 8; ++time) {
-      KillFound(ranks[1], SIGSTOP);
-      SleepSeconds(0.06);
-      KillFound(ranks[1], SIGCONT);
-      SleepSeconds(0.004);
-    }
-  }
+  SlowDownUntil(ranks[1], 240, is_told);
   EXPECT_THAT(Get("job-1").reason(), HasSubstr("rank " + rank + " ("));
   EXPECT_THAT(Weft({"events", "job-1"}), HasSubstr("rank " + rank + " ("));
   const std::string why = Weft({"why-stopped", "job-1"});

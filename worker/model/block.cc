@@ -62,6 +62,7 @@ void Block::SetStrides() {
   for (const Step& step : steps_) {
     if (step.kind != StepKind::kAttention) continue;
     const std::vector<int>& in = step.ops.front()->in;
+    has_window_ = step.ops.front()->window > 0;
     attention_.query_row_stride = width_of_place(in[0]);
     // Else keys and values are gathered, into matrices of their own.
     if (layout.cp == 1) attention_.key_row_stride = width_of_place(in[1]);
@@ -145,9 +146,7 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
     work.dvalues = arena.Get("work/dvalues", rows, key);
   }
   work.scores = arena.Row("work/scores");
-  const bool turns = std::any_of(steps_.begin(), steps_.end(),
-                                 [](const Step& step) { return step.kind == StepKind::kTurn; });
-  if (turns) {
+  if (!model_.learned_positions) {
     work.rotary = arena.Get("work/rotary", attention_.query_len(), attention_.head_dim);
     const std::vector<int64_t> positions =
         PositionsOf(groups_.layout(), attention_.seq_len, groups_.at().cp);
@@ -162,10 +161,25 @@ AttentionShape Block::AttentionOf(int64_t documents) const {
   return shape;
 }
 
+// Within a window no document begins where another one's tokens stop to be seen.
+AttentionShape Block::AttentionOf(const BlockWorkspace& work) const {
+  return AttentionOf(Slides(work) ? 0 : work.documents);
+}
+
+View Block::FirstVisible(const BlockWorkspace& work) const {
+  return Slides(work) ? work.first_in_window : work.first_visible;
+}
+
+bool Block::Slides(const BlockWorkspace& work) const {
+  return has_window_ && work.first_in_window.data != nullptr;
+}
+
 const char* Block::PrepareAttention(const BlockWorkspace& work, bool masks_documents,
                                     int64_t documents) const {
   const DType type = work.dnorm.dtype;
-  return device_.PrepareAttention(AttentionOf(documents), type, masks_documents, work.scores);
+  const bool slides = Slides(work);
+  return device_.PrepareAttention(AttentionOf(slides ? 0 : documents), type,
+                                  masks_documents || slides, work.scores);
 }
 
 absl::Status Block::Forward(const BlockActivations& saved, const BlockWorkspace& work, View out) {
@@ -208,7 +222,7 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
     case StepKind::kAttention: {
       const BlockOp& op = *step.ops.front();
       ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(op, saved, work));
-      device_.Attention(AttentionOf(work.documents), in, whole.k, whole.v, work.first_visible, out,
+      device_.Attention(AttentionOf(work), in, whole.k, whole.v, FirstVisible(work), out,
                         LogSums(op, saved), work.scores);
       return absl::OkStatus();
     }
@@ -391,11 +405,10 @@ absl::Status Block::BackwardAttention(const Step& step, const BlockActivations& 
   ASSIGN_OR_RETURN(const KeyValues whole, GatherKeys(op, saved, work));
   const View dk = Of(op.in[1], work.gradients), dv = Of(op.in[2], work.gradients);
   const bool is_whole = groups_.layout().cp == 1;
-  device_.AttentionGradient(AttentionOf(work.documents), Of(op.in[0], saved.views), whole.k,
-                            whole.v, work.first_visible, Of(step.out, saved.views),
-                            LogSums(op, saved), Of(step.out, work.gradients),
-                            Of(op.in[0], work.gradients), is_whole ? dk : work.dkeys,
-                            is_whole ? dv : work.dvalues, work.scores);
+  device_.AttentionGradient(AttentionOf(work), Of(op.in[0], saved.views), whole.k, whole.v,
+                            FirstVisible(work), Of(step.out, saved.views), LogSums(op, saved),
+                            Of(step.out, work.gradients), Of(op.in[0], work.gradients),
+                            is_whole ? dk : work.dkeys, is_whole ? dv : work.dvalues, work.scores);
   if (is_whole) return absl::OkStatus();
   RETURN_IF_ERROR(
       SumScatterSequences(attention_.batch, work.dkeys, work.keys, dk, device_, groups_));

@@ -42,7 +42,7 @@ struct BlockActivations {
   BlockActivations With(const BlockActivations& rest) const;
 };
 
-// Shared by all blocks of a stage. All but `rotary` and `first_visible` die within one action.
+// Shared by all blocks of a stage. All but `rotary` and what tokens see die within one action.
 struct BlockWorkspace {
   // The gradient of each of BlockOps::values, without data for residuals. That of an activation's
   // output is that of its last input, in whose place it becomes the latter.
@@ -55,6 +55,7 @@ struct BlockWorkspace {
   View keys, values, dkeys, dvalues;
   // [N, 1] of the microbatch at hand: the first position that each token sees; no data: 0.
   View first_visible;
+  View first_in_window;   // the same within the model's window; no data: it hides nothing
   int64_t documents = 0;  // of that microbatch: AttentionShape's
 };
 
@@ -76,8 +77,10 @@ class Block {
   // Buffers "work/...", with the table filled.
   BlockWorkspace GetWorkspace(Arena& arena) const;
 
-  // Device::PrepareAttention of this block's calls, which is the same for all of a stage.
-  // `documents`: AttentionShape's.
+  // Whether its attention goes by work.first_in_window.
+  bool Slides(const BlockWorkspace& work) const;
+  // Device::PrepareAttention of this block's calls, which is the same for all of a stage that slide
+  // and for all that do not. `documents`: AttentionShape's, of the latter.
   const char* PrepareAttention(const BlockWorkspace& work, bool masks_documents,
                                int64_t documents) const;
 
@@ -122,6 +125,8 @@ class Block {
   View ColumnsOf(int value, View buffer) const;
 
   AttentionShape AttentionOf(int64_t documents) const;
+  AttentionShape AttentionOf(const BlockWorkspace& work) const;
+  View FirstVisible(const BlockWorkspace& work) const;
 
   // Carries out a step of a forward pass; `out` is the block's.
   absl::Status Do(const Step& step, const BlockActivations& saved, const BlockWorkspace& work,
@@ -166,6 +171,7 @@ class Block {
   ModelShape model_;
   int bucket_ = 0;
   std::vector<Step> steps_;
+  bool has_window_ = false;
   Fp8Linear* fp8_ = nullptr;
   std::vector<Fp8Weight> kept_;  // of which codes are kept
   bool are_codes_old_ = false;

@@ -61,6 +61,7 @@ std::vector<BlockStep> StepsOf(const BlockOps& block) {
   std::vector<BlockStep> steps;
   for (size_t i = 0; i < block.ops.size(); ++i) {
     const BlockOp& op = block.ops[i];
+    if (op.kind == OpKind::kRotate && !op.turns) continue;
     const bool goes_on = i > 0 && AreTogether(block.ops[i - 1], op);
     if (!goes_on) steps.push_back({KindOf(op.kind), {}});
     steps.back().ops.push_back(static_cast<int>(i));

@@ -19,8 +19,8 @@ Inference::Inference(const ModelShape& model, const InferenceExtents& extents, c
       extents_(extents),
       data_(data),
       device_(device),
-      ops_(OpsOf(model, 0)),
-      places_(PassBuffersOf(ops_)) {
+      lists_(ListsOf(model.num_blocks, [&](int64_t block) { return OpsOf(model, block); })),
+      places_(PassBuffersOf(lists_.of(0))) {
   CHECK(extents.masks_documents == data.reset_attention_mask);
 }
 
@@ -61,7 +61,7 @@ void Inference::GetWeights() {
   }
   for (int64_t block = 0; block < model_.num_blocks; ++block) {
     blocks_.push_back(MakeSteps(
-        ops_, absl::StrCat("blocks.", block, "."),
+        lists_.of(block), absl::StrCat("blocks.", block, "."),
         {.norm = [this](const std::string& layer) { return GetNorm(layer); },
          .linear =
              [this](absl::Span<const std::string> layers) { return GetLinear(layers.front()); }}));
@@ -85,7 +85,7 @@ void Inference::GetWork() {
                        .v = arena_->Get(absl::StrCat("cache/v", block), rows, key)});
   }
   for (const BlockBuffer& buffer : places_.buffers) {
-    const int64_t cols = ops_.values[static_cast<size_t>(buffer.value)].cols.count;
+    const int64_t cols = lists_.of(0).values[static_cast<size_t>(buffer.value)].cols.count;
     buffers_.push_back(get(std::string(buffer.name), cols));
   }
   norm_out_ = get("final_norm_out", model_.hidden_size);
@@ -102,6 +102,9 @@ void Inference::GetWork() {
   ids_ = arena_->Get("tokens/ids", n, 1);
   if (positions_.data != nullptr) position_ids_ = arena_->Get("tokens/positions", n, 1);
   if (extents_.masks_documents) first_visible_ = arena_->Get("tokens/first_visible", n, 1);
+  if (model_.slides_over(extents_.positions())) {
+    first_in_window_ = arena_->Get("tokens/first_in_window", n, 1);
+  }
   if (caches) return;
   row_max_ = get("row_max", 1);
   row_sums_ = arena_->Get("work/row_sums", 2, n);
@@ -158,12 +161,13 @@ std::vector<View> Inference::ViewsOf(const KeysAndValues& cache, const Passing& 
     }
   }
   // Keys and values of the new tokens, under each name that they have on the way.
-  for (const BlockOp& op : ops_.ops) {
+  const BlockOps& ops = lists_.of(0);
+  for (const BlockOp& op : ops.ops) {
     if (op.kind != OpKind::kAttention) continue;
     for (size_t value = 0; value < views.size(); ++value) {
-      const int place = ops_.PlaceOf(static_cast<int>(value));
-      if (place == ops_.PlaceOf(op.in[1])) views[value] = cache.k.RowRange(pass.first, pass.rows);
-      if (place == ops_.PlaceOf(op.in[2])) views[value] = cache.v.RowRange(pass.first, pass.rows);
+      const int place = ops.PlaceOf(static_cast<int>(value));
+      if (place == ops.PlaceOf(op.in[1])) views[value] = cache.k.RowRange(pass.first, pass.rows);
+      if (place == ops.PlaceOf(op.in[2])) views[value] = cache.v.RowRange(pass.first, pass.rows);
     }
   }
   return views;
@@ -196,10 +200,13 @@ void Inference::ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAn
         break;
       case StepKind::kAttention: {
         const int64_t keys = attention.batch * attention.seq_len;
-        const View lse = ViewOf(step.ops.front()->statistics.front(), views);
+        const BlockOp& op = *step.ops.front();
+        const bool slides = op.window > 0 && pass.first_in_window.data != nullptr;
+        const View lse = ViewOf(op.statistics.front(), views);
         device_.Attention(
-            attention, in, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys), pass.first_visible,
-            out, {lse.data, attention.batch * attention.heads, attention.query_len(), lse.dtype},
+            attention, in, cache.k.RowRange(0, keys), cache.v.RowRange(0, keys),
+            slides ? pass.first_in_window : pass.first_visible, out,
+            {lse.data, attention.batch * attention.heads, attention.query_len(), lse.dtype},
             scores_);
         break;
       }
@@ -229,11 +236,12 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
   pass.attention.piece[0] = pass.attention.runs - 1;
   const auto new_rows = [rows](View x) { return x.data == nullptr ? x : x.RowRange(0, rows); };
   pass.first_visible = new_rows(first_visible_);
+  pass.first_in_window = new_rows(first_in_window_);
   if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
   CopyInTokens(ids, batch, first);
   device_.Embed(new_rows(ids_), table_, 0, positions_, new_rows(position_ids_), new_rows(x()));
   if (model_.embedding_multiplier != 1) device_.Scale(new_rows(x()), model_.embedding_multiplier);
-  const auto out = static_cast<size_t>(places_.of_value[static_cast<size_t>(ops_.output)]);
+  const auto out = static_cast<size_t>(places_.of_value[static_cast<size_t>(lists_.of(0).output)]);
   for (size_t block = 0; block < blocks_.size(); ++block) {
     const KeysAndValues& cache = caches_[std::min(block, caches_.size() - 1)];
     ForwardBlock(blocks_[block], cache, ViewsOf(cache, pass), pass);
@@ -249,7 +257,7 @@ void Inference::NormLast(View x, View norm_out) {
 
 void Inference::CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {
   const size_t length = ids.size() / static_cast<size_t>(batch);
-  std::vector<int32_t> starts(length), new_ids, first_visible, position_ids;
+  std::vector<int32_t> starts(length), new_ids, first_visible, first_in_window, position_ids;
   for (size_t at = 0; at < ids.size(); at += length) {
     FindDocumentStarts(ids.subspan(at, length), data_.bos_token_id, data_.eos_token_id,
                        absl::MakeSpan(starts));
@@ -257,6 +265,8 @@ void Inference::CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64
       const int32_t origin = data_.reset_position_ids ? starts[t] : 0;
       new_ids.push_back(ids[at + t]);
       first_visible.push_back(starts[t]);
+      const int32_t document = extents_.masks_documents ? starts[t] : 0;
+      first_in_window.push_back(FirstInWindow(static_cast<int64_t>(t), document, model_.window));
       position_ids.push_back(static_cast<int32_t>(t) - origin);
     }
   }
@@ -265,6 +275,7 @@ void Inference::CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64
   };
   copy(ids_, new_ids);
   copy(first_visible_, first_visible);
+  copy(first_in_window_, first_in_window);
   copy(position_ids_, position_ids);
 }
 

@@ -63,6 +63,7 @@ class Inference {
     AttentionShape attention;  // over the keys there are up to the last
     View angles;               // of the positions [T, E]; null for gpt2
     View first_visible;        // [N, 1] the first position each token sees; null: 0
+    View first_in_window;      // [N, 1] the same in blocks that slide; null: none does
   };
 
   Inference(const ModelShape& model, const InferenceExtents& extents, const DataSpec& data,
@@ -95,7 +96,7 @@ class Inference {
   Device& device_;
   std::unique_ptr<Arena> arena_;
   std::map<std::string, View> weights_;
-  const BlockOps ops_;  // of each block
+  const BlockLists lists_;
   const PassBuffers places_;
   std::vector<std::vector<ForwardStep>> blocks_;  // steps by block
   std::vector<KeysAndValues> caches_;             // of each block; one without a cache
@@ -106,7 +107,7 @@ class Inference {
   NormStatistics statistics_;
   View scores_, rotary_, logits_, row_max_, row_sums_;
   View totals_;  // [1, 1]
-  View ids_, position_ids_, first_visible_,
+  View ids_, position_ids_, first_visible_, first_in_window_,
       targets_;                     // [N, 1]; as StepTokens in worker/model/stage.h
   std::vector<int32_t> read_;       // the sequence that is read on, so far
   std::vector<float> host_logits_;  // [V]

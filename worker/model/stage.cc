@@ -28,7 +28,8 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
   const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout_) : Fp8Layers();
   fused_ =
       FusedLinearsOf(JointsOf(OpsOf(model, 0)), parameters.runs(), fp8, !document_bounds_.empty());
-  ops_ = FusedOpsOf(model, 0, fused_);
+  lists_ =
+      ListsOf(model.num_blocks, [&](int64_t block) { return FusedOpsOf(model, block, fused_); });
   MakeFp8(model, fp8, parameters, arena);
   MakeChunks(model, batch, parameters);
   work_ = chunks_.front().front().GetWorkspace(arena);
@@ -46,6 +47,10 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
     targets_ = arena.Get("tokens/targets", step_rows, 1);
   }
   if (batch.masks_documents) first_visible_ = arena.Get("tokens/first_visible", step_rows, 1);
+  if (model.slides_over(batch.seq_len)) {
+    first_in_window_ = arena.Get("tokens/first_in_window", step_rows, 1);
+    work_.first_in_window = first_in_window_;
+  }
   if (!groups.is_last_stage() || layout_.virtual_stages > 1) {
     dx_ = arena.Get("work/dx", tokens_.part_rows(), model.hidden_size);
     recv_gradient_ = arena.Get("comm/recv_gradient", tokens_.part_rows(), model.hidden_size);
@@ -54,13 +59,25 @@ Stage::Stage(const ModelShape& model, const BatchShape& batch, const Numerics& n
 }
 
 std::string Stage::PrepareAttention() const {
+  const Block *full = nullptr, *sliding = nullptr;
+  for (const std::vector<Block>& chunk : chunks_) {
+    for (const Block& block : chunk) (block.Slides(work_) ? sliding : full) = &block;
+  }
+  std::string text = full == nullptr ? "" : PrepareFullAttention(*full);
+  if (sliding != nullptr) {
+    const std::string by = sliding->PrepareAttention(work_, /*masks_documents=*/true, 0);
+    absl::StrAppend(&text, text.empty() || by.empty() ? "" : "; within windows, ", by);
+  }
+  return text;
+}
+
+std::string Stage::PrepareFullAttention(const Block& block) const {
   std::vector<int64_t> bounds = document_bounds_;
   bounds.push_back(0);  // of microbatches that have more, or of all
   std::string text;
   std::string last;
   for (size_t i = 0; i < bounds.size(); ++i) {
-    std::string by =
-        chunks_.front().front().PrepareAttention(work_, first_visible_.data != nullptr, bounds[i]);
+    std::string by = block.PrepareAttention(work_, first_visible_.data != nullptr, bounds[i]);
     if (i > 0 && by != last) {
       absl::StrAppend(&text, last, " up to ", bounds[i - 1], " documents a microbatch; beyond, ");
     }
@@ -116,7 +133,7 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
     std::copy(held.pieces.begin(), held.pieces.end(), attention.piece);
     std::vector<Block>& blocks = chunks_.emplace_back();
     for (int64_t block = range.begin; block < range.end; ++block) {
-      blocks.emplace_back(model, ops_, block, attention, parameters,
+      blocks.emplace_back(model, lists_.of(block), block, attention, parameters,
                           layout_.recompute_of(groups_.at().pp), fp8_ ? &*fp8_ : nullptr,
                           codes_.empty() ? nullptr : &codes_[next_block], tokens_, device_,
                           groups_);
@@ -166,6 +183,7 @@ void Stage::Begin(Pass pass, const StepTokens& tokens) {
   copy(tokens.targets, targets_);
   copy(tokens.positions, positions_);
   copy(tokens.first_visible, first_visible_);
+  copy(tokens.first_in_window, first_in_window_);
   if (!document_bounds_.empty()) CountDocuments(tokens.first_visible);
   pass_ = pass;
   if (!fp8_) return;
@@ -201,6 +219,7 @@ absl::Status Stage::Compute(const Action& action, absl::Span<const Action> reduc
   CHECK(action.op == Op::kForward || pass_ == Pass::kTraining);
   reductions_ = reductions;
   work_.first_visible = MicrobatchOf(first_visible_, action.microbatch);
+  work_.first_in_window = MicrobatchOf(first_in_window_, action.microbatch);
   work_.documents = documents_[static_cast<size_t>(action.microbatch)];
   switch (action.op) {
     case Op::kForward:
@@ -390,6 +409,7 @@ absl::Status Stage::QueueStretch(const Action& action, std::initializer_list<con
   if (!IsStretch(action)) return blocks();
   std::vector<const void*> given = operands;
   given.push_back(work_.first_visible.data);
+  given.push_back(work_.first_in_window.data);
   const Slots& slots = SlotsOf(action);
   given.insert(given.end(), slots.begin(), slots.end());
   const auto next = static_cast<int64_t>(stretches_.size());

@@ -46,10 +46,11 @@ namespace weft {
 // The tokens of all microbatches of a step, in order [microbatches * N] each; empty where the
 // stage has no use for them.
 struct StepTokens {
-  absl::Span<const int32_t> ids;            // first stage
-  absl::Span<const int32_t> targets;        // last stage
-  absl::Span<const int32_t> positions;      // first stage: rows of the table of learned positions
-  absl::Span<const int32_t> first_visible;  // where each token's document starts, if that matters
+  absl::Span<const int32_t> ids;              // first stage
+  absl::Span<const int32_t> targets;          // last stage
+  absl::Span<const int32_t> positions;        // first stage: rows of the table of learned positions
+  absl::Span<const int32_t> first_visible;    // where each token's document starts, if that matters
+  absl::Span<const int32_t> first_in_window;  // its window, within that; if the model has one
 };
 
 // Evaluation runs forward passes only, for their loss; under precision fp8 in bf16.
@@ -116,6 +117,7 @@ class Stage {
   void OutdateCodes();
   // Sets each microbatch's bound of documents from `first_visible` of a step's tokens.
   void CountDocuments(absl::Span<const int32_t> first_visible);
+  std::string PrepareFullAttention(const Block& block) const;
   View MicrobatchOf(View step_tokens, int microbatch) const;  // no data if there is none
   bool TakesTokens(const Action& action) const;               // the pass starts at the embedding
   bool MakesLoss(const Action& action) const;                 // it ends in the head
@@ -141,7 +143,7 @@ class Stage {
   const double token_share_;  // 1 / tokens of the global batch
   double loss_scale_ = 1;
   FusedLinears fused_;
-  BlockOps ops_;                            // of each block: all are of one kind
+  BlockLists lists_;
   std::optional<Fp8Linear> fp8_;            // precision fp8, where any layer is
   std::vector<Fp8Codes> codes_;             // by block of the stage; empty: not kept
   std::vector<std::vector<Block>> chunks_;  // by chunk
@@ -156,8 +158,9 @@ class Stage {
   std::optional<Embedding> embedding_;  // first stage
   std::optional<Head> head_;            // last stage
   std::vector<View> head_gradients_;    // last stage, [R, D]: of microbatch m at m % their number
-  View ids_, targets_, positions_, first_visible_;  // [microbatches * N, 1]: StepTokens
-  const std::vector<int64_t> document_bounds_;      // DocumentBoundsOf
+  // [microbatches * N, 1]: StepTokens
+  View ids_, targets_, positions_, first_visible_, first_in_window_;
+  const std::vector<int64_t> document_bounds_;  // DocumentBoundsOf
   std::vector<int64_t> documents_;  // of each microbatch, one of them; 0: more, or not counted
   // Where a chunk has another one after it, [R, D]:
   View dx_, recv_gradient_, send_activation_;

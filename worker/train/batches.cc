@@ -18,7 +18,8 @@ Batches::Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups)
       needs_ids_(groups.is_first_stage()),
       needs_targets_(groups.is_last_stage()),
       needs_positions_(groups.is_first_stage() && job.model.learned_positions),
-      needs_first_visible_(job.data.reset_attention_mask) {
+      needs_first_visible_(job.data.reset_attention_mask),
+      window_(job.model.slides_over(seq_len_) ? job.model.window : 0) {
   const auto window = static_cast<size_t>(seq_len_);
   for (auto* of_window : {&window_ids_, &window_targets_, &window_starts_}) {
     of_window->resize(window);
@@ -30,13 +31,18 @@ Batches::Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups)
   if (needs_targets_) targets_.reserve(tokens);
   if (needs_positions_) positions_.reserve(tokens);
   if (needs_first_visible_) first_visible_.reserve(tokens);
+  if (window_ > 0) first_in_window_.reserve(tokens);
 }
 
 absl::Status Batches::Read(int64_t step) {
-  if (!needs_ids_ && !needs_targets_ && !needs_first_visible_) return absl::OkStatus();
+  if (!needs_ids_ && !needs_targets_ && !needs_first_visible_ && window_ == 0) {
+    return absl::OkStatus();
+  }
   if (held_step_ == step) return absl::OkStatus();
   held_step_ = 0;
-  for (auto* of_step : {&ids_, &targets_, &positions_, &first_visible_}) of_step->clear();
+  for (auto* of_step : {&ids_, &targets_, &positions_, &first_visible_, &first_in_window_}) {
+    of_step->clear();
+  }
   for (int64_t microbatch = 0; microbatch < layout_.gradient_accumulation_steps; ++microbatch) {
     const int64_t first = FirstSample(layout_, step, dp_index_, microbatch);
     for (int64_t i = 0; i < layout_.micro_batch_size; ++i) {
@@ -63,6 +69,10 @@ void Batches::AppendHeldPositions() {
     if (needs_targets_) targets_.push_back(window_targets_[at]);
     if (needs_positions_) positions_.push_back(static_cast<int32_t>(position - first_position));
     if (needs_first_visible_) first_visible_.push_back(window_starts_[at]);
+    if (window_ > 0) {
+      const int32_t start = needs_first_visible_ ? window_starts_[at] : 0;
+      first_in_window_.push_back(FirstInWindow(position, start, window_));
+    }
   }
 }
 

@@ -29,7 +29,9 @@ class Batches {
   void ReadAhead(int64_t step);
 
   // Returns the tokens of the step that Read read last.
-  StepTokens tokens() const { return {ids_, targets_, positions_, first_visible_}; }
+  StepTokens tokens() const {
+    return {ids_, targets_, positions_, first_visible_, first_in_window_};
+  }
 
   const Dataset& dataset() const { return dataset_; }
 
@@ -46,8 +48,9 @@ class Batches {
   const bool needs_targets_;
   const bool needs_positions_;
   const bool needs_first_visible_;
+  const int64_t window_;   // the model's; 0: it hides nothing
   int64_t held_step_ = 0;  // whose tokens are all there; 0: none's
-  std::vector<int32_t> ids_, targets_, positions_, first_visible_;
+  std::vector<int32_t> ids_, targets_, positions_, first_visible_, first_in_window_;
   // The sample being read [T]; allocated once, as everything that a step needs.
   std::vector<int32_t> window_ids_, window_targets_, window_starts_;
 };

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "checkpoint/huggingface.h"
 #include "launcher/job_file/job_yaml.h"
 #include "plan/spec/layout_rules.h"
 #include "tests/launcher/job_file_for_test.h"
@@ -233,14 +234,72 @@ TEST_F(OthersConfigs, HaveTheDefaultsOfTheirType) {
       {"model_type", "mistral"},        {"vocab_size", 32000},    {"hidden_size", 64},
       {"intermediate_size", 96},        {"num_hidden_layers", 2}, {"num_attention_heads", 8},
       {"max_position_embeddings", 8192}};
-  const std::vector<std::string> longer = {"training.seq_len=8192",
-                                           "data.train=[{path: long.txt}]"};
-  folder_.Write("long.txt", std::string(100000, 'x'));
   EXPECT_EQ(Refusal(mistral), "accepted");
   EXPECT_EQ(Read(mistral)->job.model.num_kv_heads, 8);
-  EXPECT_THAT(Refusal(mistral, longer),
-              HasSubstr("model.sliding_window: 4096 is shorter than training.seq_len 8192"));
-  EXPECT_EQ(Refusal(With(mistral, {{"sliding_window", nullptr}}), longer), "accepted");
+  EXPECT_EQ(Read(mistral)->job.model.window, 4096);
+  EXPECT_EQ(Read(With(mistral, {{"sliding_window", nullptr}}))->job.model.window, 0);
+}
+
+// Rules of a type, lists, and switches; transformers' configurations say the same of these.
+TEST_F(OthersConfigs, SayWhichBlocksSlideAndWhichHaveNoPositions) {
+  using enum AttentionSpan;
+  const Json small = {{"vocab_size", 320},
+                      {"hidden_size", 64},
+                      {"intermediate_size", 96},
+                      {"num_hidden_layers", 4},
+                      {"num_attention_heads", 4},
+                      {"num_key_value_heads", 2},
+                      {"max_position_embeddings", 8192},
+                      {"sliding_window", 12}};
+  const auto model = [&](const char* type, const Json& more) {
+    const auto file = Read(With(With(small, {{"model_type", type}}), more));
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? file->job.model : ModelShape();
+  };
+  EXPECT_EQ(model("qwen2", {}).window, 0) << "not switched on";
+  const Json used = {{"use_sliding_window", true}, {"max_window_layers", 3}};
+  EXPECT_EQ(model("qwen2", used).window, 12);
+  EXPECT_EQ(model("qwen2", used).spans, (std::vector{kFull, kFull, kFull, kSliding}));
+  EXPECT_EQ(model("qwen3", With(used, {{"max_window_layers", 0}})).spans.size(), 0u) << "all do";
+  EXPECT_EQ(model("qwen3", {{"use_sliding_window", true}}).window, 0) << "from block 28 on";
+  const Json listed = With(
+      used, {{"layer_types",
+              {"sliding_attention", "full_attention", "full_attention", "sliding_attention"}}});
+  EXPECT_EQ(model("qwen2", listed).spans, (std::vector{kSliding, kFull, kFull, kSliding}));
+  const ModelShape smol = model("smollm3", {{"use_sliding_window", true}});
+  EXPECT_EQ(smol.turns, (std::vector{true, true, true, false}));
+  EXPECT_EQ(smol.spans, (std::vector{kFull, kFull, kFull, kSliding}));
+  EXPECT_EQ(smol.rope_theta, 2e6);
+  EXPECT_TRUE(smol.tied_embeddings);
+  const ModelShape own = model("smollm3", {{"no_rope_layers", {0, 1, 0, 1}}});
+  EXPECT_EQ(own.turns, (std::vector{false, true, false, true}));
+  EXPECT_EQ(own.window, 0);
+  EXPECT_TRUE(model("smollm3", {{"no_rope_layers", {1, 1, 1, 1}}}).turns.empty());
+  // They are read back as they were written.
+  for (const ModelShape& each : {model("qwen2", used), model("qwen2", listed), model("phi3", {}),
+                                 smol, own, model("qwen3", With(used, {{"max_window_layers", 0}})),
+                                 model("smollm3", {{"no_rope_layers", {1, 1, 1, 1}}})}) {
+    const auto again = Read(Json::parse(HuggingFaceConfig(each)));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->job.model, each) << HuggingFaceConfig(each);
+  }
+  const auto says = [&](const char* type, const Json& more) {
+    return Refusal(With(With(With(small, {{"model_type", type}}), used), more));
+  };
+  EXPECT_THAT(says("qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}}),
+              HasSubstr("model.layer_types: says something of 2 blocks; the model has 4"));
+  EXPECT_THAT(
+      says("qwen2", {{"layer_types", {"chunked_attention"}}}),
+      HasSubstr("model.layer_types: found the text \"chunked_attention\" in it, which is not"));
+  EXPECT_THAT(
+      says("qwen2", {{"max_window_layers", "all"}}),
+      HasSubstr("model.max_window_layers: found the text \"all\"; expected a whole number"));
+  EXPECT_THAT(
+      says("smollm3", {{"no_rope_layers", {1, 2, 1, 1}}}),
+      HasSubstr("model.no_rope_layers: found a list of 4; expected a list with 1 for each"));
+  EXPECT_THAT(
+      says("smollm3", {{"use_sliding_window", "yes"}}),
+      HasSubstr("model.use_sliding_window: found the text \"yes\"; expected true or false"));
 }
 
 TEST_F(OthersConfigs, OfOtherTypesAreNeverCorrected) {

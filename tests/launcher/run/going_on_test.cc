@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint.h"
 #include "plan/search/search.h"
 #include "process/run_files.h"
@@ -114,6 +115,30 @@ TEST_F(GoingOn, RefusesAnotherMathematicsWithTheListAndTakesAnotherExecution) {
       "this is another run than the one in " + run() +
           ":\n  training.seed: 42 -> 1\n  optimizer.lr: 0.001 -> 0.5\nundo these changes, give "
           "the run another job.name, or start anew with --fresh (the old run is moved aside)");
+}
+
+// A run of before windows were trained says nothing of its own, which hid nothing.
+TEST_F(GoingOn, TakesAWindowThatWasNotStatedIfItHidesNothing) {
+  JobSpec job = Job();
+  job.model = {.architecture = Architecture::kMistral,
+               .vocab_size = 256,
+               .hidden_size = 64,
+               .num_blocks = 2,
+               .num_heads = 4,
+               .num_kv_heads = 2,
+               .head_dim = 16,
+               .ffn_size = 96,
+               .max_positions = 64};
+  const RunRecord record{.weft_version = Version(), .data = Data(job)};
+  JobSpec now = job;
+  now.model.window = job.training.seq_len;
+  const auto going_on = [&] {
+    return Continue(now, Data(job), PreviousRun{job, record}, std::nullopt);
+  };
+  EXPECT_TRUE(going_on().ok()) << going_on().status();
+  now.model.window = job.training.seq_len - 1;
+  EXPECT_THAT(going_on().status().message(),
+              HasSubstr(absl::StrCat("model.sliding_window:  -> ", now.model.window)));
 }
 
 // A cosine decays until training.steps unless told otherwise.

@@ -113,6 +113,37 @@ TEST(OpsOf, GradientsOfHeadNormsAreSumsOverTp) {
   }
 }
 
+// Blocks that differ in what their operations are told have the same values and parameters.
+TEST(ListsOf, AreOneForEachKindOfBlock) {
+  ModelShape model = LlamaOf(5, 64, 8, 2, 176, 300);
+  const auto lists = [&] {
+    return ListsOf(model.num_blocks, [&](int64_t block) { return OpsOf(model, block); });
+  };
+  EXPECT_EQ(lists().kinds.size(), 1u);
+  model.window = 9;
+  using enum AttentionSpan;
+  model.spans = {kSliding, kFull, kSliding, kFull, kFull};
+  model.turns = {true, true, true, false, true};
+  const BlockLists all = lists();
+  EXPECT_EQ(all.of_block, (std::vector<size_t>{0, 1, 0, 2, 1}));
+  for (const BlockOps& kind : all.kinds) {
+    EXPECT_EQ(kind.values, all.kinds.front().values);
+    EXPECT_EQ(kind.params, all.kinds.front().params);
+  }
+  const auto windows = [&](int64_t block) {
+    int64_t window = -1;
+    for (const BlockOp& op : all.of(block).ops) {
+      if (op.kind == OpKind::kAttention) window = op.window;
+      if (op.kind == OpKind::kRotate) {
+        EXPECT_EQ(op.turns, block != 3) << block;
+      }
+    }
+    return window;
+  };
+  EXPECT_EQ(windows(0), 9);
+  EXPECT_EQ(windows(3), 0);
+}
+
 TEST(LocalCount, TilesADimOrCopiesItsUnits) {
   const Dim heads = {.count = 6 * 8, .unit = 8, .cut = DimCut::kTensor};
   Layout layout;

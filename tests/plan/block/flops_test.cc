@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plan/block/tensors.h"
 #include "tests/plan/sample_models.h"
 
@@ -25,6 +27,27 @@ TEST(ForwardFlops, OfGpt2AreThoseOfThePaperWithHalfTheAttention) {
   const double s = 2048;
   EXPECT_DOUBLE_EQ(BlockForwardFlopsPerToken(model, 0, 2048), 24 * h * h + 2 * s * h);
   EXPECT_DOUBLE_EQ(HeadForwardFlopsPerToken(model), 2 * h * 51200);
+}
+
+// Counted pair by pair.
+TEST(ForwardFlops, WithinAWindowAreOfThePairsThatSeeEachOther) {
+  for (const int64_t window : {1, 2, 7, 64, 127, 128, 500}) {
+    double pairs = 0;
+    for (int64_t query = 0; query < 128; ++query) {
+      pairs += static_cast<double>(std::min(window, query + 1));
+    }
+    // Continuous instead of a sum: off by half a key of each token at most.
+    EXPECT_NEAR(VisibleKeys(window, 128), pairs / 128, 0.5) << window;
+  }
+  ModelShape model = LlamaOf(2, 64, 8, 2, 176, 300);
+  EXPECT_EQ(MeanVisibleKeys(model, 128), 64);
+  model.window = 16;
+  EXPECT_DOUBLE_EQ(MeanVisibleKeys(model, 128), 15);
+  model.spans = {AttentionSpan::kFull, AttentionSpan::kSliding};
+  EXPECT_DOUBLE_EQ(MeanVisibleKeys(model, 128), (64.0 + 15) / 2);
+  EXPECT_DOUBLE_EQ(
+      BlockForwardFlopsPerToken(model, 0, 128) - BlockForwardFlopsPerToken(model, 1, 128),
+      2 * (64.0 - 15) * 2 * 64);
 }
 
 TEST(ForwardFlops, AreTwoPerMatrixWeightAndTokenPlusAttention) {

@@ -17,7 +17,8 @@ namespace {
 
 struct AttentionCase {
   AttentionShape shape;
-  std::vector<int32_t> documents;  // where they start in each sequence; empty: no mask
+  std::vector<int32_t> documents = {};  // where they start in each sequence; empty: none
+  int64_t window = 0;                   // keys that a query sees; 0: all of its document
 };
 
 std::string Name(const AttentionCase& c) {
@@ -25,7 +26,8 @@ std::string Name(const AttentionCase& c) {
   return "B" + std::to_string(shape.batch) + " T" + std::to_string(shape.seq_len) + " H" +
          std::to_string(shape.heads) + " E" + std::to_string(shape.head_dim) + " K" +
          std::to_string(shape.kv_heads) + " " + std::to_string(shape.pieces) + "/" +
-         std::to_string(shape.runs) + " " + std::to_string(c.documents.size()) + " documents";
+         std::to_string(shape.runs) + " " + std::to_string(c.documents.size()) +
+         " documents, window " + std::to_string(c.window);
 }
 
 // Runs `piece` of each sequence are the queries.
@@ -49,6 +51,9 @@ std::vector<int32_t> FirstVisible(const AttentionCase& c) {
     first.push_back(0);
     for (const int32_t start : c.documents) {
       if (start <= position) first.back() = start;
+    }
+    if (c.window > 0) {
+      first.back() = std::max(first.back(), static_cast<int32_t>(position - c.window + 1));
     }
   }
   return first;
@@ -174,7 +179,8 @@ class Attention : public DeviceTest {
     const View q = Upload(queries, width, in.q);
     const View k = Upload(keys, kv_width, in.k);
     const View v = Upload(keys, kv_width, in.v);
-    const View first_visible = c.documents.empty() ? View() : UploadIds(FirstVisible(c));
+    const bool has_mask = !c.documents.empty() || c.window > 0;
+    const View first_visible = has_mask ? UploadIds(FirstVisible(c)) : View();
     const View o = Fresh(queries, width);
     const View lse = Fresh(s.batch * s.heads, s.query_len());
     const View dq = Fresh(queries, width);
@@ -222,6 +228,15 @@ std::vector<AttentionCase> AttentionCases() {
   cases.push_back({large, {128, 256, 512}});
   cases.push_back({large, {127, 129, 255, 257, 511, 513, 719}});
   cases.push_back({grouped, {300, 301, 800}});
+  // Windows within a tile, of whole tiles, over several, and across documents.
+  for (const int64_t window : {2, 3, 64, 130, 257, 5000}) {
+    cases.push_back({small, {}, window});
+    cases.push_back({large, {}, window});
+    cases.push_back({large, {127, 129, 511}, window});
+    cases.push_back({grouped, {}, window});
+    cases.push_back({Pieces(large, 4, {0, 3}), {}, window});
+    cases.push_back({Pieces(grouped, 8, {3, 4}), {300}, window});
+  }
   for (const std::vector<int32_t>& documents :
        {std::vector<int32_t>{}, {5}, {100, 250, 256, 400, 640}}) {
     cases.push_back({Pieces(small, 4, {0, 3}), documents});

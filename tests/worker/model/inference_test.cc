@@ -30,7 +30,7 @@
 namespace weft {
 namespace {
 
-// The small GPT-2; a Llama with everything that sets it apart.
+// The small GPT-2; a Llama with everything that sets it apart; one whose blocks differ.
 JobSpec JobOf(Architecture architecture, const std::string& folder) {
   JobSpec job = SmallJob(folder);
   job.training.steps = 8;
@@ -53,6 +53,14 @@ JobSpec JobOf(Architecture architecture, const std::string& folder) {
                .tied_embeddings = false,
                .rope_scaling = {.factor = 4, .original_max_positions = 16},
                .attention_bias = true};
+  if (architecture == Architecture::kSmollm3) {
+    SetArchitecture(architecture, job.model);
+    job.model.attention_bias = false;
+    job.model.window = 5;
+    using enum AttentionSpan;
+    job.model.spans = {kFull, kSliding, kSliding};
+    job.model.turns = {true, false, true};
+  }
   return job;
 }
 
@@ -131,7 +139,8 @@ double ValidationLoss(const JobSpec& job, const Trained& trained, int64_t batch)
 
 class AnyFamily : public testing::TestWithParam<Architecture> {};
 INSTANTIATE_TEST_SUITE_P(Models, AnyFamily,
-                         testing::Values(Architecture::kGpt2, Architecture::kLlama),
+                         testing::Values(Architecture::kGpt2, Architecture::kLlama,
+                                         Architecture::kSmollm3),
                          [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(AnyFamily, EvaluatesToTheRunsValidation) {

@@ -1,0 +1,146 @@
+#include "plan/keys/span_keys.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::string_view kSpans = "layer_types";
+constexpr absl::string_view kTurns = "no_rope_layers";
+constexpr int64_t kMostBlocks = int64_t{1} << 16;  // CheckModel refuses more
+
+const Value* SaidIn(const Value& tree, absl::string_view key) {
+  const Value* const node = tree.Find(key);
+  return node == nullptr || node->is_null() ? nullptr : node;
+}
+
+// The number of a rule; `silent` where nothing is said, or nothing that makes sense.
+int64_t NumberOf(const Value& tree, absl::string_view key, int64_t silent, Issues* issues) {
+  const Value* const node = SaidIn(tree, key);
+  if (node == nullptr) return silent;
+  const std::optional<int64_t> number =
+      node->is_scalar() && !node->quoted ? ParseWholeNumber(node->scalar) : std::nullopt;
+  if (number && *number >= 0) return *number;
+  issues->Add(node->place, absl::StrCat("model.", key),
+              absl::StrCat("found ", node->Found(), "; expected a whole number, 0 or more"));
+  return silent;
+}
+
+// Whether the file says that no window is used.
+bool IsSwitchedOff(const Value& tree, Issues* issues) {
+  constexpr absl::string_view kUse = "use_sliding_window";
+  const Value* const node = SaidIn(tree, kUse);
+  if (node == nullptr) return false;
+  const absl::string_view word = node->is_scalar() ? node->word() : absl::string_view();
+  if (word != "true" && word != "false") {
+    issues->Add(node->place, absl::StrCat("model.", kUse),
+                absl::StrCat("found ", node->Found(), "; expected true or false"));
+  }
+  return word == "false";
+}
+
+// By block 1 or 0 in the file.
+std::vector<bool> TurnsIn(const Value& node, Issues* issues) {
+  std::vector<bool> turns;
+  for (const Value& item : node.items) {
+    const std::string word(item.is_scalar() ? item.word() : absl::string_view());
+    if (word != "1" && word != "0") break;
+    turns.push_back(word == "1");
+  }
+  if (node.is_list() && turns.size() == node.items.size()) return turns;
+  issues->Add(node.place, absl::StrCat("model.", kTurns),
+              absl::StrCat("found ", node.Found(), "; expected a list with 1 for each block with ",
+                           "rotary positions and 0 for each without"));
+  return {};
+}
+
+std::vector<AttentionSpan> SpansIn(const Value& node, Issues* issues) {
+  std::vector<AttentionSpan> spans;
+  std::string wrong = node.is_list() ? "" : node.Found();
+  for (const Value& item : node.items) {
+    const auto span = ParseWord<AttentionSpan>(item.is_scalar() ? item.scalar : "", "a span");
+    if (span.ok()) {
+      spans.push_back(*span);
+    } else if (wrong.empty()) {
+      wrong = absl::StrCat(item.Found(), " in it");
+    }
+  }
+  if (wrong.empty()) return spans;
+  issues->Add(node.place, absl::StrCat("model.", kSpans),
+              absl::StrCat("found ", wrong, ", which is not supported yet; expected a list of ",
+                           Alternatives(WordsOf(AttentionSpan{})), ", one a block"));
+  return {};
+}
+
+AttentionSpan SpanOf(const ModelType& type, int64_t block, int64_t first, const ModelShape& model) {
+  switch (type.slides) {
+    case SlidingBlocks::kAll:
+      return AttentionSpan::kSliding;
+    case SlidingBlocks::kFrom:
+      return block >= first ? AttentionSpan::kSliding : AttentionSpan::kFull;
+    case SlidingBlocks::kUnturned:
+      return model.turns_in(block) ? AttentionSpan::kFull : AttentionSpan::kSliding;
+  }
+  return AttentionSpan::kSliding;
+}
+
+void ReadTurns(const Value& tree, const ModelType& type, Issues* issues, ModelShape* model) {
+  const int64_t interval = NumberOf(tree, "no_rope_layer_interval", 4, issues);
+  if (const Value* const list = SaidIn(tree, kTurns)) {
+    model->turns = TurnsIn(*list, issues);
+  } else if (type.has_unturned && interval > 0) {
+    for (int64_t block = 0; block < model->num_blocks; ++block) {
+      model->turns.push_back((block + 1) % interval != 0);
+    }
+  }
+}
+
+}  // namespace
+
+void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelShape* model) {
+  if (model->num_blocks < 1 || model->num_blocks > kMostBlocks) return;
+  ReadTurns(tree, type, issues, model);
+  const int64_t first = NumberOf(tree, "max_window_layers", 28, issues);
+  if (IsSwitchedOff(tree, issues)) model->window = 0;
+  const bool has_turns = model->turns.empty() || std::ssize(model->turns) == model->num_blocks;
+  if (const Value* const list = SaidIn(tree, kSpans)) {
+    model->spans = SpansIn(*list, issues);
+  } else if (model->window > 0 && has_turns) {
+    for (int64_t block = 0; block < model->num_blocks; ++block) {
+      model->spans.push_back(SpanOf(type, block, first, *model));
+    }
+  }
+  // Lists of another length are CheckModel's to refuse.
+  if (has_turns && (model->spans.empty() || std::ssize(model->spans) == model->num_blocks)) {
+    SettleSpans(*model);
+  }
+}
+
+Value SpansValue(const ModelShape& model, const ModelType& type) {
+  if (model.window == 0 || (model.spans.empty() && type.slides == SlidingBlocks::kAll)) return {};
+  std::vector<Value> items;
+  for (int64_t block = 0; block < model.num_blocks; ++block) {
+    const bool slides = model.window_of(block) > 0;
+    const AttentionSpan span = slides ? AttentionSpan::kSliding : AttentionSpan::kFull;
+    items.push_back(Value::Scalar(WordOf(span)));
+  }
+  return Value::List(std::move(items));
+}
+
+Value TurnsValue(const ModelShape& model, const ModelType& type) {
+  if (model.turns.empty() && !type.has_unturned) return {};
+  std::vector<Value> items;
+  for (int64_t block = 0; block < model.num_blocks; ++block) {
+    items.push_back(Value::Whole(model.turns_in(block) ? 1 : 0));
+  }
+  return Value::List(std::move(items));
+}
+
+}  // namespace weft
