@@ -269,9 +269,10 @@ absl::StatusOr<TokenizerParts> PartsOfSentencePiece(absl::string_view bytes,
   if (!kept.empty()) step.kept = std::make_shared<const AddedTokens>(kept);
   parts.normalizer.emplace_back(std::move(step));
   parts.decoder = {ReplaceDecoding{"\xE2\x96\x81", " "}, ByteFallbackDecoding{}, FuseDecoding{}};
-  if (model.adds_prefix) {
-    parts.decoder.emplace_back(model.has_suffix_marks ? StripDecoding{" ", 0, 1}
-                                                      : StripDecoding{" ", 1, 0});
+  // The space that was put before the text goes again, one that was put behind it stays: so
+  // sentencepiece decodes.
+  if (model.adds_prefix && !model.has_suffix_marks) {
+    parts.decoder.emplace_back(StripDecoding{" ", 1, 0});
   }
   if (model.model_type == 2) {
     parts.model = BpeOf(model);

@@ -49,7 +49,8 @@ def main():
             "bpe spaces": dict(model_type="bpe", remove_extra_whitespaces=False, add_dummy_prefix=False,
                                vocab_size=200, **plain),
             "unigram": dict(model_type="unigram", character_coverage=0.98, vocab_size=200, **plain),
-            "unigram bytes": dict(model_type="unigram", byte_fallback=True, vocab_size=450, **plain)}
+            "unigram bytes": dict(model_type="unigram", byte_fallback=True, vocab_size=450, **plain),
+            "unigram suffix": dict(model_type="unigram", treat_whitespace_as_suffix=True, vocab_size=200, **plain)}
         models = dict(kinds.sentence_piece_files(texts, folder, kinds=wanted))
         for name, tokenizer in kinds.hugging_face_kinds(texts, 500, kinds.charsmap_of(models["sp bpe"])):
             value = json.loads(tokenizer.to_str())
