@@ -20,6 +20,9 @@ find_program(WEFT_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(openssl REQUIRED IMPORTED_TARGET openssl)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+find_package(simdjson REQUIRED)
 
 # CPU backend. The openmp flavour of OpenBLAS: the pthread one and libgomp spin against each other.
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)

@@ -1,6 +1,5 @@
-// This is the part of Unicode that a byte-level tokenizer, a stream of text and a terminal need:
-// characters of UTF-8 (RFC 3629) and three classes of them. Any bytes are taken: those that are no
-// character stand for themselves. Pure.
+// This is the part of Unicode that a stream of text and a terminal need: characters of UTF-8 (RFC
+// 3629). Any bytes are taken: those that are no character stand for themselves. Pure.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +29,9 @@ int64_t UnfinishedBytes(absl::string_view text);
 // the direction of what follows, and bytes that are no character become \x1b.
 std::string Printable(absl::string_view text);
 
-bool IsLetter(char32_t code_point);  // \p{L}
-bool IsNumber(char32_t code_point);  // \p{N}
-bool IsSpace(char32_t code_point);   // \s
+// Bytes of what is no character at the beginning of `text`, and is one U+FFFD where such are
+// replaced: the longest that begins a character, else one (Unicode 16, 3.9, D93b). REQUIRES: no
+// character begins it, and it is not empty.
+size_t BrokenBytes(absl::string_view text);
 
 }  // namespace weft

@@ -39,6 +39,7 @@ struct GenerateArguments {
   bool greedy = false;
   bool echo = false;
   std::string tokenizer;
+  std::string specials = "text", invalid_utf8 = "refuse";
 };
 
 absl::StatusOr<std::string> PromptText(const GenerateArguments& arguments,
@@ -59,7 +60,8 @@ absl::StatusOr<TokenText> OpenText(const GenerateArguments& arguments, const Fou
   std::string tokenizer = arguments.tokenizer;
   if (tokenizer.empty() && !found.manifest && !format && !arguments.prompt_ids) {
     std::error_code error;
-    for (const char* const file : {"/tokenizer.json", "/vocab.json"}) {
+    for (const char* const file :
+         {"/tokenizer.json", "/tekken.json", "/tokenizer.model", "/vocab.json"}) {
       if (std::filesystem::exists(found.path + file, error)) tokenizer = found.path;
     }
   }
@@ -89,7 +91,11 @@ absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments
                      format ? "" : ", or, of a model on bytes, --format bytes"));
   }
   ASSIGN_OR_RETURN(const std::string prompt, PromptText(arguments, stop));
-  return text.Encode(prompt);
+  ASSIGN_OR_RETURN(const EncodeOptions options,
+                   ParseEncodeOptions(arguments.specials, arguments.invalid_utf8));
+  absl::StatusOr<std::vector<int32_t>> ids = text.Encode(prompt, options);
+  if (ids.ok()) return ids;
+  return absl::InvalidArgumentError(absl::StrCat("the prompt: ", ids.status().message()));
 }
 
 // The ids that end a text: what the tokenizer's files state, and what the model's own do, which
@@ -127,21 +133,22 @@ absl::Status CheckPrompt(absl::Span<const int32_t> ids, const ModelShape& model)
 class Printer {
  public:
   // `text`: null for ids.
-  explicit Printer(const TokenText* text) : text_(text) {}
+  explicit Printer(const TokenText* text) {
+    if (text != nullptr) stream_.emplace(text);
+  }
   void Token(int32_t id) {
-    if (text_ != nullptr) {
-      std::cout << stream_.Take(text_->Decode(id)) << std::flush;
+    if (stream_) {
+      std::cout << stream_->Take(id) << std::flush;
     } else {
       std::cout << (first_ ? "" : " ") << id << std::flush;
     }
     first_ = false;
   }
-  void End() { std::cout << stream_.Rest() << "\n"; }
+  void End() { std::cout << (stream_ ? stream_->Rest() : "") << "\n"; }
 
  private:
-  const TokenText* text_;
   bool first_ = true;
-  CharacterStream stream_;
+  std::optional<TextStream> stream_;
 };
 
 absl::Status Generate(const GenerateArguments& arguments, const FoundWeights& found,
@@ -246,8 +253,16 @@ void AddGenerate(CLI::App& app, int* exit_code) {
   prompt->excludes(file)->excludes(ids);
   file->excludes(ids);
   generate->add_option("--tokenizer", arguments->tokenizer,
-                       "for models of token ids: a folder with the tokenizer.json of GPT-2, "
-                       "Llama 3 or the like, or with vocab.json and merges.txt");
+                       "for models of token ids: a folder with tokenizer.json, tekken.json, "
+                       "tokenizer.model, or vocab.json and merges.txt; or such a file");
+  generate
+      ->add_option("--specials", arguments->specials,
+                   "special tokens in the prompt: refuse, text (as any other) or parse")
+      ->capture_default_str();
+  generate
+      ->add_option("--invalid-utf8", arguments->invalid_utf8,
+                   "bytes in the prompt that are no UTF-8: refuse or replace")
+      ->capture_default_str();
   generate->add_option("--max-tokens", arguments->max_tokens, "tokens to add at most")
       ->check(WholeNumber(1, int64_t{1} << 30))
       ->capture_default_str();

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "data/bpe_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "plan/spec/job_spec.h"
 
 namespace weft {
@@ -17,7 +17,7 @@ namespace weft {
 class TokenText {
  public:
   // Bytes are their own ids; files of other formats (nullopt: of any) hold ids that a tokenizer
-  // made, so that without `tokenizer` (a path for BpeTokenizer::Open; may be empty) there is no
+  // made, so that without `tokenizer` (a path for Tokenizer::Open; may be empty) there is no
   // text. InvalidArgument if bytes come with a tokenizer; else the tokenizer's errors.
   static absl::StatusOr<TokenText> Open(std::optional<TokenFormat> format,
                                         const std::string& tokenizer);
@@ -27,14 +27,23 @@ class TokenText {
   int64_t vocabulary() const;
   // The ids that end a text, as the tokenizer's files state them.
   std::set<int32_t> ends_of_text() const;
-  // REQUIRES: has_text().
-  std::vector<int32_t> Encode(absl::string_view text) const;
-  std::string Decode(int32_t id) const;  // any bytes
+  // InvalidArgument: what the options refuse of the text; of bytes nothing is. REQUIRES:
+  // has_text().
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
+                                              const EncodeOptions& options) const;
+  // Null where ids are bytes.
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
  private:
   std::optional<TokenFormat> format_;  // nullopt: of some tokenizer
-  std::optional<BpeTokenizer> tokenizer_;
+  std::optional<Tokenizer> tokenizer_;
 };
+
+// "text" and "refuse" -> what to do with special tokens in a text (refuse, text, parse) and with
+// bytes that are no UTF-8 (refuse, replace). InvalidArgument naming the word and those that are
+// known.
+absl::StatusOr<EncodeOptions> ParseEncodeOptions(absl::string_view specials,
+                                                 absl::string_view invalid_utf8);
 
 // "464,3290 318" -> {464, 3290, 318}. InvalidArgument naming the first part that is no id.
 absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
@@ -50,6 +59,20 @@ class CharacterStream {
 
  private:
   std::string held_;
+};
+
+// The text of ids that come one by one, in pieces that end between characters.
+class TextStream {
+ public:
+  explicit TextStream(const TokenText* text);
+  // Returns what can be shown now that the id is there.
+  std::string Take(int32_t id);
+  // Returns what was held back, at the end.
+  std::string Rest();
+
+ private:
+  std::optional<DecodeStream> decoder_;  // nullopt: ids are bytes
+  CharacterStream characters_;
 };
 
 }  // namespace weft

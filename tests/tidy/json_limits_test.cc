@@ -40,9 +40,10 @@ const std::vector<JsonRow>& Rows() {
       {"checkpoint/safetensors.cc", "kMaxHeaderBytes", "the header of a `.safetensors` file"},
       {"checkpoint/manifest.cc", "kMostManifestBytes", "`manifest.json` of a checkpoint"},
       {"checkpoint/folders.cc", kDefaultLimit, "a line of it, where its owner alone is wanted"},
-      {"data/tokenizer_files.cc", "kMostIndexBytes",
-       "`tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json`, `vocab.json`, "
-       "`added_tokens.json`"},
+      {"data/tokenizer/json_text.cc", "kMostIndexBytes",
+       "`tokenizer.json`, `tekken.json`, `vocab.json`"},
+      {"data/tokenizer/json_text.cc", "kMostIndexBytes",
+       "`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`"},
       {"text/json_lines.cc", kDefaultLimit,
        "a line of `events.jsonl`, `metrics.jsonl` or the ledger"},
       {"launcher/commands/slurm_verbs.cc", kDefaultLimit, "the last line of `metrics.jsonl`"},

@@ -167,18 +167,27 @@ TEST(Generate, TakesTextForTokenIdsWithTheirTokenizer) {
   const Ran ids = RunWeft(
       folder, "generate saved --prompt-ids 0,310,69,312 --max-tokens 6 --greedy --threads 1");
   ASSERT_EQ(ids.exit_code, 0) << ids.err;
-  const Ran text =
-      RunWeft(folder, absl::StrCat("generate saved --prompt '<|endoftext|>the work' --tokenizer ",
-                                   Tokenizer(), " --max-tokens 6 --greedy --threads 1"));
+  const std::string call =
+      absl::StrCat("generate saved --prompt '<|endoftext|>the work' --tokenizer ", Tokenizer(),
+                   " --max-tokens 6 --greedy --threads 1");
+  const Ran text = RunWeft(folder, call + " --specials parse");
   ASSERT_EQ(text.exit_code, 0) << text.err;
   const auto tokenizer = TokenText::Open(TokenFormat::kLlmc, Tokenizer());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  ASSERT_EQ(tokenizer->Encode("<|endoftext|>the work"), (std::vector<int32_t>{0, 310, 69, 312}));
-  std::string expected;
+  const auto parsed = tokenizer->Encode("<|endoftext|>the work", {.specials = Specials::kParse});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ASSERT_EQ(*parsed, (std::vector<int32_t>{0, 310, 69, 312}));
   const auto numbers = ParseIds(ids.out);
   ASSERT_TRUE(numbers.ok()) << ids.out;
-  for (const int32_t id : *numbers) expected += tokenizer->Decode(id);
-  EXPECT_EQ(text.out, expected + "\n");
+  TextStream stream(&*tokenizer);
+  std::string expected;
+  for (const int32_t id : *numbers) expected += stream.Take(id);
+  EXPECT_EQ(text.out, expected + stream.Rest() + "\n");
+  // Unless it is told to, it takes no word of a prompt for a special token.
+  EXPECT_THAT(RunWeft(folder, call + " --specials refuse").err,
+              HasSubstr("the prompt: found the special token \"<|endoftext|>\" at byte 0"));
+  EXPECT_NE(RunWeft(folder, call + " --echo").out,
+            RunWeft(folder, call + " --specials parse --echo").out);
 }
 
 TEST(Generate, RefusesByName) {
@@ -220,6 +229,8 @@ TEST(Generate, RefusesByName) {
       {"generate saved --prompt a --hot", 2, "--hot"},
       {"generate saved --prompt-ids 1 '' --top-k 4", 2, "not expected"},
       {absl::StrCat("generate saved --prompt a --tokenizer ", Tokenizer()), 2, "leave it out"},
+      {"generate saved --prompt a --specials no", 2, "--specials: found no; use refuse, text or"},
+      {"generate saved --prompt a --invalid-utf8 no", 2, "--invalid-utf8: found no; use refuse or"},
   };
   for (const Case& c : cases) {
     const Ran ran = RunWeft(folder, c.arguments);

@@ -1,0 +1,311 @@
+#include "data/tokenizer/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "data/tokenizer/byte_characters.h"
+#include "data/tokenizer/categories.h"
+#include "data/unicode.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+// U+FDFA is 3 bytes and, under NFKD, 33.
+constexpr size_t kMostGrowth = 16;
+constexpr char kSpaceMarkText[] = "\xE2\x96\x81";
+
+bool IsAscii(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char byte) { return (byte & 0x80) == 0; });
+}
+
+// Puts each character of the text through `change`, which appends what it becomes.
+template <typename Change>
+void ChangeEach(std::string* text, const Change& change) {
+  std::string changed;
+  changed.reserve(text->size() + text->size() / 8);
+  for (size_t at = 0; at < text->size();) {
+    const Character character = CharacterAt(*text, at);
+    change(character.code_point, &changed);
+    at += static_cast<size_t>(character.bytes);
+  }
+  *text = std::move(changed);
+}
+
+// Characters below U+0300 are composed: no byte of theirs is above 0xCB.
+bool IsComposed(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char byte) { return static_cast<unsigned char>(byte) < 0xCC; });
+}
+
+// Appends the form of a text without inert characters.
+absl::Status AppendForm(UnicodeForm form, absl::string_view text, std::string* out) {
+  if (form == UnicodeForm::kNfc ? IsComposed(text) : IsAscii(text)) {
+    absl::StrAppend(out, text);
+    return absl::OkStatus();
+  }
+  constexpr int kOptions[] = {UTF8PROC_COMPOSE, UTF8PROC_DECOMPOSE,
+                              UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
+                              UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT};
+  utf8proc_uint8_t* mapped = nullptr;
+  const utf8proc_ssize_t size = utf8proc_map(
+      reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+      static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | kOptions[static_cast<int>(form)]));
+  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(mapped, std::free);
+  if (size < 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a text of ", text.size(), " bytes cannot be normalized (", size, ")"));
+  }
+  out->append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+  return absl::OkStatus();
+}
+
+// An inert character parts what is before it from what is behind it: nothing moves across it or is
+// composed with it.
+absl::Status ToForm(UnicodeForm form, std::string* text) {
+  if (form == UnicodeForm::kNfc ? IsComposed(*text) : IsAscii(*text)) return absl::OkStatus();
+  std::string formed;
+  const absl::string_view from = *text;
+  size_t done = 0;
+  for (size_t at = 0; at < from.size();) {
+    const Character character = CharacterAt(from, at);
+    const size_t end = at + static_cast<size_t>(character.bytes);
+    if (character.code_point >= 0x7FD && IsIn(InertPoints(), character.code_point)) {
+      RETURN_IF_ERROR(AppendForm(form, from.substr(done, at - done), &formed));
+      absl::StrAppend(&formed, from.substr(at, end - at));
+      done = end;
+    }
+    at = end;
+  }
+  RETURN_IF_ERROR(AppendForm(form, from.substr(done), &formed));
+  *text = std::move(formed);
+  return absl::OkStatus();
+}
+
+void Lower(std::string* text) {
+  ChangeEach(text, [](char32_t point, std::string* out) {
+    if (point == 0x130) {  // the only one that becomes two
+      out->append("i\xCC\x87");
+    } else {
+      AppendCharacter(ToLower(point), out);
+    }
+  });
+}
+
+// REQUIRES: `points` has none of ASCII.
+void Drop(absl::Span<const PointRange> points, std::string* text) {
+  if (IsAscii(*text)) return;
+  ChangeEach(text, [points](char32_t point, std::string* out) {
+    if (!IsIn(points, point)) AppendCharacter(point, out);
+  });
+}
+
+void Strip(const StripStep& step, std::string* text) {
+  size_t begin = 0, end = text->size();
+  while (step.is_left && begin < end) {
+    const Character character = CharacterAt(*text, begin);
+    if (!IsSpace(character.code_point)) break;
+    begin += static_cast<size_t>(character.bytes);
+  }
+  while (step.is_right && end > begin) {
+    size_t last = end - 1;
+    while (last > begin && (static_cast<unsigned char>((*text)[last]) & 0xC0) == 0x80) --last;
+    if (!IsSpace(CharacterAt(*text, last).code_point)) break;
+    end = last;
+  }
+  *text = text->substr(begin, end - begin);
+}
+
+absl::Status Replace(const ReplaceStep& step, RegexScratch* scratch, std::string* text) {
+  if (step.regex == nullptr) {
+    *text = ReplacedAll(*text, step.text, step.by);
+    return absl::OkStatus();
+  }
+  const bool is_wide = step.regex->NeedsWide(*text);
+  std::string replaced;
+  size_t done = 0;
+  for (size_t at = 0; at <= text->size();) {
+    ASSIGN_OR_RETURN(const Regex::Match match, step.regex->Find(*text, at, is_wide, scratch));
+    if (!match.is_found) break;
+    const bool is_empty = match.begin == match.end;
+    absl::StrAppend(&replaced, absl::string_view(*text).substr(done, match.begin - done), step.by);
+    done = match.end;
+    at = match.end;
+    if (is_empty) at += at < text->size() ? static_cast<size_t>(CharacterAt(*text, at).bytes) : 1;
+  }
+  absl::StrAppend(&replaced, absl::string_view(*text).substr(std::min(done, text->size())));
+  *text = std::move(replaced);
+  return absl::OkStatus();
+}
+
+bool IsChinese(char32_t point) {
+  constexpr char32_t kRanges[][2] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF},
+                                     {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF},
+                                     {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+  return std::any_of(std::begin(kRanges), std::end(kRanges), [point](const char32_t(&range)[2]) {
+    return point >= range[0] && point <= range[1];
+  });
+}
+
+absl::Status Bert(const BertStep& step, std::string* text) {
+  if (step.cleans) {
+    ChangeEach(text, [](char32_t point, std::string* out) {
+      const bool is_kept_control = point == '\t' || point == '\n' || point == '\r';
+      if (point == 0 || point == 0xFFFD || IsIn(BertControlPoints(), point)) return;
+      AppendCharacter(is_kept_control || IsSpace(point) ? ' ' : point, out);
+    });
+  }
+  if (step.spaces_chinese) {
+    ChangeEach(text, [](char32_t point, std::string* out) {
+      const bool is_apart = IsChinese(point);
+      if (is_apart) out->push_back(' ');
+      AppendCharacter(point, out);
+      if (is_apart) out->push_back(' ');
+    });
+  }
+  if (step.strips_accents) {
+    RETURN_IF_ERROR(ToForm(UnicodeForm::kNfd, text));
+    Drop(BertAccentPoints(), text);
+  }
+  if (step.lowers) Lower(text);
+  return absl::OkStatus();
+}
+
+void Nmt(std::string* text) {
+  ChangeEach(text, [](char32_t point, std::string* out) {
+    const bool is_dropped = (point >= 1 && point <= 8) || point == 0xB ||
+                            (point >= 0xE && point <= 0x1F) || point == 0x7F || point == 0x8F ||
+                            point == 0x9F;
+    const bool is_space = point == 0x9 || point == 0xA || point == 0xC || point == 0xD ||
+                          point == 0x1680 || (point >= 0x200B && point <= 0x200F) ||
+                          point == 0x2028 || point == 0x2029 || point == 0x2581 ||
+                          point == 0xFEFF || point == 0xFFFD;
+    if (!is_dropped) AppendCharacter(is_space ? U' ' : point, out);
+  });
+}
+
+// Puts `from` through the charsmap, longest keys first.
+void AppendMapped(const Charsmap* charsmap, absl::string_view from, std::string* mapped) {
+  if (charsmap == nullptr) return absl::StrAppend(mapped, from);
+  for (size_t at = 0; at < from.size();) {
+    const Charsmap::Replaced key = charsmap->Longest(from.substr(at));
+    const size_t bytes =
+        key.bytes > 0 ? key.bytes : static_cast<size_t>(CharacterAt(from, at).bytes);
+    absl::StrAppend(mapped, key.bytes > 0 ? key.text : from.substr(at, bytes));
+    at += bytes;
+  }
+}
+
+// Spaces at both ends go and runs of them become one, where they are joined.
+void SentencePiece(const SentencePieceStep& step, std::string* text) {
+  std::string mapped;
+  if (step.kept == nullptr) {
+    AppendMapped(step.charsmap.get(), *text, &mapped);
+  } else {
+    size_t done = 0;
+    const absl::string_view from = *text;
+    const auto keep = [&](size_t until) {
+      absl::StrAppend(&mapped, from.substr(done, until - done));
+    };
+    const absl::Status cut = step.kept->Cut(
+        from, Specials::kParse, [](int32_t) {},
+        [&](size_t begin, size_t end) {
+          keep(begin);
+          AppendMapped(step.charsmap.get(), from.substr(begin, end - begin), &mapped);
+          done = end;
+          return absl::OkStatus();
+        });
+    CHECK(cut.ok());  // nothing is refused
+    keep(from.size());
+  }
+  if (step.joins_spaces) {
+    std::string joined;
+    for (const char byte : mapped) {
+      if (byte != ' ' || (!joined.empty() && joined.back() != ' ')) joined.push_back(byte);
+    }
+    if (!joined.empty() && joined.back() == ' ') joined.pop_back();
+    mapped = std::move(joined);
+  }
+  if (step.adds_prefix && !mapped.empty()) {
+    mapped = step.has_suffix_marks ? absl::StrCat(mapped, " ") : absl::StrCat(" ", mapped);
+  }
+  if (step.marks_spaces) mapped = ReplacedAll(mapped, " ", kSpaceMarkText);
+  *text = std::move(mapped);
+}
+
+// One function for each kind of step.
+class Applier {
+ public:
+  Applier(RegexScratch* scratch, std::string* text) : scratch_(scratch), text_(text) {}
+
+  absl::Status operator()(UnicodeForm form) const { return ToForm(form, text_); }
+  absl::Status operator()(const LowercaseStep&) const {
+    Lower(text_);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const StripStep& step) const {
+    Strip(step, text_);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const StripAccentsStep&) const {
+    Drop(AccentPoints(), text_);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const ReplaceStep& step) const { return Replace(step, scratch_, text_); }
+  absl::Status operator()(const PrependStep& step) const {
+    if (!text_->empty()) text_->insert(0, step.text);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const BertStep& step) const { return Bert(step, text_); }
+  absl::Status operator()(const NmtStep&) const {
+    Nmt(text_);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const ByteCharactersStep&) const {
+    *text_ = CharactersOfBytes(*text_);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const Charsmap& map) const {
+    std::string mapped;
+    map.AppendByGraphemes(*text_, &mapped);
+    *text_ = std::move(mapped);
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const SentencePieceStep& step) const {
+    SentencePiece(step, text_);
+    return absl::OkStatus();
+  }
+
+ private:
+  RegexScratch* const scratch_;
+  std::string* const text_;
+};
+
+}  // namespace
+
+std::string ReplacedAll(absl::string_view text, absl::string_view what, absl::string_view by) {
+  if (what.empty()) return std::string(text);
+  return absl::StrReplaceAll(text, {{what, by}});
+}
+
+absl::Status Normalize(const std::vector<NormalizerStep>& steps, RegexScratch* scratch,
+                       std::string* text) {
+  const size_t most = text->size() * kMostGrowth + (size_t{1} << 16);
+  for (const NormalizerStep& step : steps) {
+    RETURN_IF_ERROR(std::visit(Applier(scratch, text), step));
+    if (text->size() <= most) continue;
+    return absl::ResourceExhaustedError(absl::StrCat("the tokenizer's normalizer makes ",
+                                                     text->size(), " bytes of a text, more than ",
+                                                     kMostGrowth, " times what it had"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

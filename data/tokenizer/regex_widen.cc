@@ -1,0 +1,180 @@
+// The part of regex.h that rewrites expressions; it knows nothing of PCRE2's calls.
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "data/tokenizer/newer_unicode.h"
+#include "data/tokenizer/regex.h"
+#include "plan/errors.h"
+
+namespace weft {
+namespace {
+
+// Members of a class, as they stand between [ and ].
+constexpr char kSpaces[] =
+    "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{"
+    "3000}";
+constexpr char kNoSpaces[] =
+    "\\x00-\\x08\\x0e-\\x1f\\x21-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{"
+    "200b}-"
+    "\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
+
+void AppendRange(char32_t first, char32_t last, std::string* members) {
+  absl::StrAppendFormat(members, "\\x{%x}-\\x{%x}", first, last);
+}
+
+// Members of \p{name}: L, Lu and the like; other properties are as PCRE2 has them.
+std::string Property(absl::string_view name, bool is_wide) {
+  std::string members = absl::StrCat("\\p{", name, "}");
+  if (!is_wide || name.empty() || name.size() > 2) return members;
+  for (const CategoryRange& range : NewerCategories()) {
+    const bool is_of_it = std::strncmp(range.category, name.data(), name.size()) == 0;
+    if (is_of_it) AppendRange(range.first, range.last, &members);
+  }
+  return members;
+}
+
+std::string WordMembers(bool is_wide) {
+  std::string members;
+  for (const char* const name : {"L", "M", "Nd", "Nl", "Pc"}) {
+    absl::StrAppend(&members, Property(name, is_wide));
+  }
+  for (const PointRange& range : WordBesides()) AppendRange(range.first, range.last, &members);
+  return members;
+}
+
+class Widener {
+ public:
+  Widener(absl::string_view text, bool is_wide) : text_(text), is_wide_(is_wide) {}
+
+  absl::StatusOr<std::string> Widened() {
+    while (at_ < text_.size()) {
+      if (text_[at_] == '\\') {
+        RETURN_IF_ERROR(TakeEscape());
+      } else if (in_class_) {
+        RETURN_IF_ERROR(TakeInClass());
+      } else {
+        TakeOutside();
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  absl::Status Unknown(absl::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "found ", what, " at byte ", at_, " of the expression, which is not built in; known are ",
+        "literals, classes without classes inside, \\p{..}, \\s, \\w, \\d, groups, ",
+        "alternatives, look-around and repetitions"));
+  }
+
+  void TakeOutside() {
+    if (text_[at_] == '[') {
+      in_class_ = true;
+      out_.push_back(text_[at_++]);
+      if (at_ < text_.size() && text_[at_] == '^') out_.push_back(text_[at_++]);
+      if (at_ < text_.size() && text_[at_] == ']') {  // a member, where it stands first
+        absl::StrAppend(&out_, "\\]");
+        ++at_;
+      }
+      return;
+    }
+    out_.push_back(text_[at_++]);
+  }
+
+  absl::Status TakeInClass() {
+    if (text_[at_] == '[') return Unknown("a class inside a class");
+    if (text_.substr(at_, 2) == "&&") return Unknown("an intersection of classes");
+    if (text_[at_] == ']') in_class_ = false;
+    out_.push_back(text_[at_++]);
+    return absl::OkStatus();
+  }
+
+  // Members stand as they are in a class, and in a class of their own outside.
+  void Put(absl::string_view members, bool is_negated) {
+    if (in_class_) {
+      absl::StrAppend(&out_, members);
+    } else {
+      absl::StrAppend(&out_, is_negated ? "[^" : "[", members, "]");
+    }
+  }
+
+  absl::Status TakeEscape() {
+    if (at_ + 1 >= text_.size()) return Unknown("a \\ at the end");
+    const char kind = text_[at_ + 1];
+    switch (kind) {
+      case 'p':
+      case 'P':
+        return TakeProperty();
+      case 's':
+        Put(kSpaces, false);
+        break;
+      case 'S':
+        Put(kNoSpaces, false);
+        break;
+      case 'd':
+        Put(Property("Nd", is_wide_), false);
+        break;
+      case 'w':
+        Put(WordMembers(is_wide_), false);
+        break;
+      case 'D':
+      case 'W':
+        if (in_class_) return Unknown(absl::StrCat("\\", std::string(1, kind), " in a class"));
+        Put(kind == 'D' ? Property("Nd", is_wide_) : WordMembers(is_wide_), true);
+        break;
+      case 'b':
+      case 'B':
+      case 'h':
+      case 'H':
+      case 'R':
+      case 'X':
+      case 'K':
+      case 'g':
+      case 'k':
+      case 'Q':
+      case 'C':
+        return Unknown(absl::StrCat("\\", std::string(1, kind)));
+      default:
+        if (kind >= '1' && kind <= '9') return Unknown("a reference to a group");
+        absl::StrAppend(&out_, text_.substr(at_, 2));
+    }
+    at_ += 2;
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeProperty() {
+    bool is_negated = text_[at_ + 1] == 'P';
+    absl::string_view name = text_.substr(at_ + 2, 1);
+    size_t end = at_ + 3;
+    if (name == "{") {
+      const size_t close = text_.find('}', at_);
+      if (close == absl::string_view::npos) return Unknown("\\p{ without }");
+      name = text_.substr(at_ + 3, close - at_ - 3);
+      end = close + 1;
+    }
+    if (!name.empty() && name[0] == '^') {
+      is_negated = !is_negated;
+      name.remove_prefix(1);
+    }
+    if (name == "C" || name == "Cn") return Unknown("\\p{C}");
+    if (is_negated && in_class_) return Unknown("a negated property in a class");
+    Put(Property(name, is_wide_), is_negated);
+    at_ = end;
+    return absl::OkStatus();
+  }
+
+  const absl::string_view text_;
+  const bool is_wide_;
+  std::string out_;
+  size_t at_ = 0;
+  bool in_class_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide) {
+  return Widener(expression, is_wide).Widened();
+}
+
+}  // namespace weft

@@ -1,0 +1,219 @@
+// The parts of a tokenizer by their definitions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "data/tokenizer/ascii_words.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/categories.h"
+#include "data/tokenizer/newer_unicode.h"
+#include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/regex.h"
+#include "data/tokenizer/tokenizer_json.h"
+
+namespace weft {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The expression is compiled with a group around it, so that it is none of the known ones.
+std::vector<std::string> FoundByPcre(const std::string& expression, const std::string& text) {
+  const auto regex = Regex::Compile(absl::StrCat("(?:", expression, ")"), RegexDialect::kFancy);
+  EXPECT_TRUE(regex.ok()) << regex.status();
+  EXPECT_FALSE(regex->words().has_value());
+  RegexScratch scratch;
+  std::vector<std::string> found;
+  for (size_t at = 0; at < text.size();) {
+    const auto match = regex->Find(text, at, true, &scratch);
+    if (!match.ok() || !match->is_found) break;
+    found.push_back(text.substr(match->begin, match->end - match->begin));
+    at = match->end;
+  }
+  return found;
+}
+
+std::vector<std::string> FoundInAscii(const std::string& expression, const std::string& text) {
+  const auto rules = AsciiWordRulesOf(expression);
+  EXPECT_TRUE(rules.has_value()) << expression;
+  std::vector<std::string> found;
+  for (size_t at = 0; at < text.size() && rules;) {
+    const size_t end = AsciiWordEnd(*rules, text, at);
+    if (end <= at) break;
+    found.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return found;
+}
+
+constexpr char kContractions[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
+
+std::vector<std::string> KnownExpressions() {
+  const std::string upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
+  const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+  const std::string tail = R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const std::string first = R"([^\r\n\p{L}\p{N}]?)";
+  const std::string c = kContractions;
+  const std::string spaces = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  return {
+      kGpt2Expression,
+      c + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" + spaces,
+      c + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" + spaces,
+      c + R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" + spaces,
+      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+)"
+      R"(|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
+      R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)",
+      first + upper + "*" + lower + "+" + c + "?|" + first + upper + "+" + lower + "*" + c +
+          R"(?|\p{N}{1,3})" + tail,
+      first + upper + "*" + lower + "+|" + first + upper + "+" + lower + R"(*|\p{N})" + tail};
+}
+
+TEST(AsciiWords, AreThoseOfTheExpressions) {
+  const std::vector<std::string> pieces = {"a",  "Bc",  "DE",    "1",    "23456", " ",   "  ",
+                                           "\t", "\n",  "\r\n",  "'s",   "'S",    "'ll", "'RE",
+                                           "'v", "'",   "/",     "//",   "!",     "_",   "\x01",
+                                           "\v", "x'd", "don't", " the", "\n \n", "'m1"};
+  std::mt19937 random(7);
+  for (const std::string& expression : KnownExpressions()) {
+    for (int trial = 0; trial < 4000; ++trial) {
+      std::string text;
+      for (size_t i = 0; i <= random() % 9; ++i) text += pieces[random() % pieces.size()];
+      ASSERT_EQ(FoundInAscii(expression, text), FoundByPcre(expression, text))
+          << expression << " on \"" << text << "\"";
+    }
+  }
+}
+
+TEST(AsciiWords, SayNothingWhereAnotherCharacterMayDecide) {
+  for (const std::string& expression : KnownExpressions()) {
+    const auto rules = AsciiWordRulesOf(expression);
+    ASSERT_TRUE(rules.has_value());
+    for (const char* const text : {"é", "aé", " é", "!é", "  \u00a0", "a\u0301"}) {
+      EXPECT_EQ(AsciiWordEnd(*rules, text, 0), 0u) << expression << text;
+    }
+  }
+}
+
+// Each code point that has another class in Unicode 16 than PCRE2 knows is found once it is wide.
+TEST(Regex, KnowsTheClassesOfUnicode16) {
+  RegexScratch scratch;
+  for (const CategoryRange& range : NewerCategories()) {
+    if (range.category[0] == 'C') continue;  // \p{C} is refused
+    for (const std::string& expression :
+         {absl::StrCat("\\p{", range.category, "}"),
+          absl::StrCat("\\p{", std::string(1, range.category[0]), "}"),
+          absl::StrCat("[\\p{", range.category, "}x]")}) {
+      const auto regex = Regex::Compile(expression, RegexDialect::kOniguruma);
+      ASSERT_TRUE(regex.ok()) << regex.status();
+      for (const char32_t point : {range.first, range.last}) {
+        std::string text;
+        AppendCharacter(point, &text);
+        EXPECT_TRUE(regex->NeedsWide(text)) << range.category << text;
+        const auto match = regex->Find(text, 0, true, &scratch);
+        ASSERT_TRUE(match.ok());
+        EXPECT_TRUE(match->is_found) << expression << " on " << text;
+      }
+    }
+  }
+  EXPECT_FALSE(Regex::Compile("a", RegexDialect::kFancy)->NeedsWide("日本語 é abc"));
+}
+
+TEST(Regex, RefusesByNameWhatMeansAnotherThingElsewhere) {
+  for (const char* const expression : {R"(\bx)", R"(\h)", "[a[b]]", "[a&&b]", R"((a)\1)",
+                                       R"(\p{C})", R"([\W])", R"([\P{L}])", R"(a\)"}) {
+    const auto regex = Regex::Compile(expression, RegexDialect::kOniguruma);
+    EXPECT_EQ(regex.status().code(), absl::StatusCode::kInvalidArgument) << expression;
+    EXPECT_THAT(std::string(regex.status().message()), HasSubstr("found ")) << expression;
+  }
+}
+
+TEST(Regex, GivesUpWhereItWouldTryWithoutEnd) {
+  const auto regex = Regex::Compile("(a+)+$", RegexDialect::kFancy);
+  ASSERT_TRUE(regex.ok());
+  RegexScratch scratch;
+  const auto match = regex->Find(std::string(60, 'a') + "!", 0, false, &scratch);
+  EXPECT_EQ(match.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(match.status().message()), HasSubstr("more than 10000000 ways"));
+}
+
+std::vector<std::string> PiecesOf(const SplitStep& step, absl::string_view text) {
+  PieceScratch scratch;
+  EXPECT_TRUE(PreTokenize({step}, text, true, &scratch).ok());
+  std::vector<std::string> texts;
+  for (const TextPiece& piece : scratch.pieces) texts.emplace_back(piece.text);
+  return texts;
+}
+
+// The table of tokenizers' own documentation.
+TEST(Split, BehavesAsDocumented) {
+  SplitStep step{nullptr, "-", SplitBehavior::kRemoved, false};
+  constexpr char kText[] = "the-final--countdown";
+  EXPECT_THAT(PiecesOf(step, kText), ElementsAre("the", "final", "countdown"));
+  step.behavior = SplitBehavior::kIsolated;
+  EXPECT_THAT(PiecesOf(step, kText), ElementsAre("the", "-", "final", "-", "-", "countdown"));
+  step.behavior = SplitBehavior::kMergedWithPrevious;
+  EXPECT_THAT(PiecesOf(step, kText), ElementsAre("the-", "final-", "-", "countdown"));
+  step.behavior = SplitBehavior::kMergedWithNext;
+  EXPECT_THAT(PiecesOf(step, kText), ElementsAre("the", "-final", "-", "-countdown"));
+  step.behavior = SplitBehavior::kContiguous;
+  EXPECT_THAT(PiecesOf(step, kText), ElementsAre("the", "-", "final", "--", "countdown"));
+  step.is_inverted = true;
+  step.behavior = SplitBehavior::kRemoved;
+  EXPECT_THAT(PiecesOf(step, kText), ElementsAre("-", "-", "-"));
+}
+
+// Long pieces are merged by a heap, short ones by looking through all: padding with a symbol that
+// never merges must not change what comes before it.
+TEST(Bpe, MergesLongAndShortPiecesAlike) {
+  Vocabulary vocabulary;
+  int32_t next = 0;
+  for (const char* const text : {"a", "b", "|", "ab", "ba", "aba", "abab", "bb"})
+    vocabulary.Add(text, next++);
+  PairTable merges;
+  merges.Put(0, 1, 2, 3);  // ab
+  merges.Put(1, 0, 1, 4);  // ba
+  merges.Put(3, 0, 4, 5);  // aba
+  merges.Put(3, 3, 0, 6);  // abab
+  merges.Put(1, 1, 3, 7);  // bb
+  BpeRules rules;
+  rules.is_by_bytes = true;
+  const Bpe bpe(vocabulary, merges, rules);
+  BpeScratch scratch;
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 500; ++trial) {
+    std::string text;
+    for (size_t i = 0; i < 1 + random() % 30; ++i) text.push_back(random() % 2 ? 'a' : 'b');
+    std::vector<int32_t> shorts, longs;
+    bpe.Encode(text, &scratch, &shorts);
+    bpe.Encode(text + std::string(60, '|'), &scratch, &longs);
+    ASSERT_EQ(longs.size(), shorts.size() + 60) << text;
+    longs.resize(shorts.size());
+    EXPECT_EQ(longs, shorts) << text;
+  }
+}
+
+TEST(AddedTokens, TakeSpacesAndMindWordsAsTheyAreTold) {
+  AddedToken word{.content = "the", .id = 1, .is_single_word = true};
+  AddedToken left{.content = "<l>", .id = 2, .takes_left_space = true};
+  AddedToken right{.content = "<r>", .id = 3, .takes_right_space = true};
+  const AddedTokens tokens({word, left, right, {.content = "<r>x", .id = 4}});
+  std::vector<std::string> found;
+  const std::string text = "the other the_ \t<l>a<r> \n b<r>x the";
+  ASSERT_TRUE(tokens
+                  .Cut(
+                      text, Specials::kParse,
+                      [&found](int32_t id) { found.push_back(absl::StrCat("#", id)); },
+                      [&](size_t begin, size_t end) {
+                        found.push_back(text.substr(begin, end - begin));
+                        return absl::OkStatus();
+                      })
+                  .ok());
+  EXPECT_THAT(found, ElementsAre("#1", " other the_", "#2", "a", "#3", "b", "#4", " ", "#1"));
+}
+
+}  // namespace
+}  // namespace weft
