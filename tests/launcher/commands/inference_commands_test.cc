@@ -302,7 +302,9 @@ TEST(HuggingFaceDirectory, GoesOnWithAPrompt) {
 // A run that starts from somebody's model gives back a model of that kind.
 TEST(Export, KeepsWhatTheModelWasWhenTheRunBegan) {
   const JobFolder folder;
-  const ModelShape model = SmallModel(430);
+  ModelShape model = SmallModel(430);
+  model.architecture = Architecture::kMistral;
+  model.window = 32;
   const nlohmann::json source = {{"architectures", {"MistralForCausalLM"}},
                                  {"model_type", "mistral"},
                                  {"vocab_size", 430},
@@ -441,9 +443,9 @@ TEST(HuggingFaceDirectory, IsRefusedByName) {
        "it; use weights of a model with silu");
   wrong = right;
   wrong["model_type"] = "mistral";  // a llama reads no window
-  wrong["sliding_window"] = 24;
+  wrong["sliding_window"] = -1;
   std::ofstream(config) << wrong.dump(1);
-  says("eval hf --format bytes --data corpus.txt --seq-len 25", "the model has 24 positions");
+  says("generate hf" + prompt, "model.sliding_window: -1 is out of range; use null, or 1 to ");
   wrong = right;
   wrong["num_hidden_layers"] = 3;
   std::ofstream(config) << wrong.dump(1);
