@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/manifest.h"
@@ -98,12 +99,21 @@ class Comparison {
           LineText(RopeScalingValue(own_.rope_scaling)));
     const ModelType& type = TypeOf(model_.architecture);
     MayBe(keys_.window, absl::StrCat(model_.window), absl::StrCat(own_.window));
-    MayBe(keys_.spans, LineText(SpansValue(model_, type)), LineText(SpansValue(own_, type)));
+    if (model_.window > 0 && own_.window > 0) {
+      MayBe(keys_.spans, LineText(SpansValue(model_, type)), LineText(SpansValue(own_, type)));
+    }
     MayBe(keys_.turns, LineText(TurnsValue(model_, type)), LineText(TurnsValue(own_, type)));
   }
 
  private:
   static std::string Key(absl::string_view name) { return absl::StrCat("model.", name); }
+
+  bool StatesRuleOfSpans() const {
+    for (const absl::string_view rule : absl::StrSplit(kSpanRules, ' ')) {
+      if (values_.Mentions(Key(rule))) return true;
+    }
+    return false;
+  }
 
   void MustBe(absl::string_view name, int64_t found, int64_t wanted) {
     if (found == wanted) return;
@@ -114,9 +124,11 @@ class Comparison {
   void MayBe(absl::string_view name, const std::string& found, const std::string& wanted) {
     if (found == wanted) return;
     const std::string key = Key(name);
+    const bool is_span = name == keys_.window || name == keys_.spans || name == keys_.turns;
     const bool is_written =
-        values_.Has(key) || values_.Has("model.path") ||
-        (absl::StartsWith(name, "rope_") && values_.Has("model.rope_parameters"));
+        values_.Mentions(key) || values_.Has("model.path") ||
+        (absl::StartsWith(name, "rope_") && values_.Has("model.rope_parameters")) ||
+        (is_span && StatesRuleOfSpans());
     const std::string what = absl::StrCat(folder_, " was trained with ", wanted);
     if (is_written) {
       notes_->push_back(absl::StrCat(key, ": ", found, ", though ", what));

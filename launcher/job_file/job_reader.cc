@@ -70,7 +70,6 @@ class JobReader {
     }
   }
 
-  // A wrong value gives nothing: it is refused when it is read.
   Cluster ReadProfile() {
     Value profile = Value::Scalar("cpu", values_.PlaceOf("cluster.profile"));
     if (const Value* given = values_.Node("cluster.profile")) profile = *given;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -66,13 +67,18 @@ std::vector<SpecChange> Changes(const JobSpec& before, const JobSpec& after) {
   for (KeyText& old : KeyTexts(before)) old_texts.emplace(old.key, std::move(old.text));
   std::vector<SpecChange> changes;
   for (const KeyText& now : KeyTexts(after)) {
-    const std::string& old = old_texts[now.key];
+    const std::string old = std::exchange(old_texts[now.key], "");
+    old_texts.erase(now.key);
     if (old == now.text) continue;
     SpecChange change{now.key, old, now.text, IsMathematics(now.kind)};
     if (now.key == "cluster.profile") {
       std::tie(change.before, change.after) = ProfileChange(before.cluster, after.cluster);
     }
     changes.push_back(std::move(change));
+  }
+  // A model's keys are not stated where they say nothing.
+  for (const auto& [key, text] : old_texts) {
+    if (absl::StartsWith(key, "model.")) changes.push_back({key, text, "not there", true});
   }
   return changes;
 }
@@ -109,6 +115,12 @@ std::vector<SpecChange> ChangedMathematics(const std::map<std::string, std::stri
     const auto found = now.find(key);
     const std::string is = found == now.end() ? "not there" : found->second;
     if (is != value) changes.push_back({key, value, is, true});
+  }
+  const bool states_model = before.count("model.model_type") > 0;  // older manifests do not
+  for (const auto& [key, value] : now) {
+    if (states_model && absl::StartsWith(key, "model.") && before.count(key) == 0) {
+      changes.push_back({key, "", value, true});
+    }
   }
   return changes;
 }

@@ -104,13 +104,17 @@ absl::Status Refused(const JobSpec& job, const Differences& found) {
                    ", or start anew with --fresh (the old run is moved aside)"));
 }
 
-// Changes since the run was run before.
-// Runs of before windows were trained say none of theirs, which hid nothing.
+// Runs of before windows were trained say none of theirs, which hid nothing; a llama with one is
+// called a mistral since.
 bool IsWindowThatHidesNothing(const SpecChange& change, const JobSpec& job) {
-  return change.key == "model.sliding_window" && change.before.empty() &&
-         !job.model.slides_over(job.training.seq_len);
+  if (job.model.window == 0 || job.model.slides_over(job.training.seq_len)) return false;
+  const bool is_new = change.key == "model.sliding_window" || change.key == "model.layer_types";
+  return (is_new && change.before.empty()) ||
+         (change.key == "model.model_type" && change.before == "llama" &&
+          change.after == "mistral");
 }
 
+// Changes since the run was run before.
 void Compare(const JobSpec& job, const std::vector<std::string>& data, const PreviousRun& previous,
              Differences& found) {
   for (const std::string& file : ChangedFiles(previous.record.data, data)) {

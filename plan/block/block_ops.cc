@@ -377,6 +377,7 @@ BlockLists ListsOf(int64_t blocks, const std::function<BlockOps(int64_t block)>&
     const auto same = std::find(all.kinds.begin(), all.kinds.end(), list);
     all.of_block.push_back(static_cast<size_t>(same - all.kinds.begin()));
     if (same == all.kinds.end()) all.kinds.push_back(list);
+    CHECK(list.values == all.kinds.front().values && list.params == all.kinds.front().params);
   }
   return all;
 }

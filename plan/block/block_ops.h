@@ -133,8 +133,8 @@ struct BlockOps {
 // Returns the operations of block `block` of the model. REQUIRES: CheckModel holds.
 BlockOps OpsOf(const ModelShape& model, int64_t block);
 
-// Blocks with equal lists are of one kind. REQUIRES of a model that runs: its kinds differ in what
-// operations are told (window, turns), in no value or parameter.
+// Blocks with equal lists are of one kind. REQUIRES: kinds differ in what operations are told
+// (window, turns), in no value or parameter, as the engine's do.
 struct BlockLists {
   std::vector<BlockOps> kinds;  // in the order of their first blocks
   std::vector<size_t> of_block;

@@ -89,6 +89,12 @@ class Reading {
     own_ = Value::Map(config_.place);
     for (const auto& [name, node] : config_.entries) Take(name, node);
     if (type_.family == ModelFamily::kLlama) TakeRope();
+    constexpr absl::string_view kUse = "use_sliding_window";
+    const Value* const used = config_.Find(kUse);
+    if (HasWord(type_.reads, kUse) && (used == nullptr || SaysNothing(*used))) {
+      own_.Remove(kUse);
+      Keep(kUse, Value::Scalar("false", config_.place));
+    }
     // transformers assumes these where a file is silent.
     for (absl::string_view each : absl::StrSplit(type_.defaults, ' ', absl::SkipEmpty())) {
       const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(each, '=');
@@ -130,11 +136,6 @@ class Reading {
     if (name == kOriginalPositions) return;  // TakeRope does
     const bool is_read = name == "model_type" || HasWord(type_.reads, name);
     if (!is_read && !has_code_) return NotePassedOver(node, name);
-    // A window that is switched off.
-    if (name == "sliding_window" && HasWord(type_.reads, "use_sliding_window")) {
-      const Value* const used = config_.Find("use_sliding_window");
-      if (used == nullptr || SaysNothing(*used)) return;
-    }
     if (!is_read && SaysNothing(node)) return;
     Keep(name, is_off || IsEmpty(node) ? NothingAt(node.place) : SameInOurWords(name, node));
   }

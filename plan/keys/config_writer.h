@@ -7,7 +7,7 @@
 namespace weft {
 
 // Returns the entries of the file that say how the model computes, model_type and architectures
-// first. What a type reads and weft does in one way only (dropout, windows) is stated as that.
+// first. What a type reads and weft does in one way only (dropout) is stated as that.
 // REQUIRES: CheckModel holds.
 Value ConfigTree(const ModelShape& model);
 

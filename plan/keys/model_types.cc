@@ -80,13 +80,13 @@ constexpr ModelType kTypes[] = {
      .class_name = "Qwen2ForCausalLM",
      .reads = WEFT_LLAMA_READS "rms_norm_eps use_sliding_window sliding_window max_window_layers "
                                "layer_types",
-     .defaults = "num_key_value_heads=32",
+     .defaults = "num_key_value_heads=32 sliding_window=4096",
      .slides = SlidingBlocks::kFrom},
     {.architecture = Architecture::kQwen3,
      .class_name = "Qwen3ForCausalLM",
      .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
                                "max_window_layers layer_types",
-     .defaults = "num_key_value_heads=32 head_dim=128",
+     .defaults = "num_key_value_heads=32 head_dim=128 sliding_window=4096",
      .slides = SlidingBlocks::kFrom},
     {.architecture = Architecture::kQwen3Moe,
      .needs = "num_local_experts num_experts_per_tok moe_intermediate_size",
@@ -94,7 +94,7 @@ constexpr ModelType kTypes[] = {
      .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_sliding_window sliding_window "
                                "decoder_sparse_step moe_intermediate_size num_experts_per_tok "
                                "num_experts num_local_experts mlp_only_layers",
-     .defaults = "num_key_value_heads=4"},
+     .defaults = "num_key_value_heads=4 sliding_window=4096"},
     // Queries, keys and values are one tensor of its files, gate and up another one.
     {.architecture = Architecture::kPhi3,
      .class_name = "Phi3ForCausalLM",

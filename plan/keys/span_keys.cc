@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace weft {
@@ -14,6 +15,8 @@ namespace {
 
 constexpr absl::string_view kSpans = "layer_types";
 constexpr absl::string_view kTurns = "no_rope_layers";
+constexpr absl::string_view kWindow = "sliding_window";
+constexpr absl::string_view kUse = "use_sliding_window";
 constexpr int64_t kMostBlocks = int64_t{1} << 16;  // CheckModel refuses more
 
 const Value* SaidIn(const Value& tree, absl::string_view key) {
@@ -33,17 +36,36 @@ int64_t NumberOf(const Value& tree, absl::string_view key, int64_t silent, Issue
   return silent;
 }
 
-// Whether the file says that no window is used.
-bool IsSwitchedOff(const Value& tree, Issues* issues) {
-  constexpr absl::string_view kUse = "use_sliding_window";
+// Takes the window away if that is said. A file and a person may say one half each.
+void ReadSwitch(const Value& tree, const ModelType& type, Issues* issues, ModelShape* model) {
+  const std::string key = absl::StrCat("model.", kUse);
+  const Value* const window = tree.Find(kWindow);
   const Value* const node = SaidIn(tree, kUse);
-  if (node == nullptr) return false;
-  const absl::string_view word = node->is_scalar() ? node->word() : absl::string_view();
+  if (node == nullptr) return;
+  const std::string word(node->is_scalar() ? node->word() : absl::string_view());
   if (word != "true" && word != "false") {
-    issues->Add(node->place, absl::StrCat("model.", kUse),
+    issues->Add(node->place, key,
                 absl::StrCat("found ", node->Found(), "; expected true or false"));
+  } else if (word == "true" && window == nullptr && HasWord(type.reads, kUse)) {
+    issues->Add(
+        node->place, key,
+        absl::StrCat("true without ", kWindow, "; say how many keys a token sees, or null"));
+  } else if (word == "false" && model->window > 0 && window != nullptr &&
+             window->place.source != node->place.source &&
+             absl::EndsWith(node->place.source, ".json")) {
+    issues->Add(window->place, absl::StrCat("model.", kWindow),
+                absl::StrCat(window->Found(), " is switched off by ", kUse, ": false of ",
+                             node->place.Text(), "; use --set ", key, "=true, too"));
   }
-  return word == "false";
+  if (word == "false") model->window = 0;
+}
+
+// A model with fewer blocks than the one that the list was written for has the first of them.
+template <typename T>
+void CutDown(const Value& list, const Value& tree, int64_t num_blocks, std::vector<T>& values) {
+  const Value* const blocks = tree.Find("num_hidden_layers");
+  const bool is_cut = blocks != nullptr && blocks->place.source != list.place.source;
+  if (is_cut && std::ssize(values) > num_blocks) values.resize(static_cast<size_t>(num_blocks));
 }
 
 // By block 1 or 0 in the file.
@@ -95,6 +117,7 @@ void ReadTurns(const Value& tree, const ModelType& type, Issues* issues, ModelSh
   const int64_t interval = NumberOf(tree, "no_rope_layer_interval", 4, issues);
   if (const Value* const list = SaidIn(tree, kTurns)) {
     model->turns = TurnsIn(*list, issues);
+    CutDown(*list, tree, model->num_blocks, model->turns);
   } else if (type.has_unturned && interval > 0) {
     for (int64_t block = 0; block < model->num_blocks; ++block) {
       model->turns.push_back((block + 1) % interval != 0);
@@ -108,10 +131,11 @@ void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelSh
   if (model->num_blocks < 1 || model->num_blocks > kMostBlocks) return;
   ReadTurns(tree, type, issues, model);
   const int64_t first = NumberOf(tree, "max_window_layers", 28, issues);
-  if (IsSwitchedOff(tree, issues)) model->window = 0;
+  ReadSwitch(tree, type, issues, model);
   const bool has_turns = model->turns.empty() || std::ssize(model->turns) == model->num_blocks;
   if (const Value* const list = SaidIn(tree, kSpans)) {
     model->spans = SpansIn(*list, issues);
+    CutDown(*list, tree, model->num_blocks, model->spans);
   } else if (model->window > 0 && has_turns) {
     for (int64_t block = 0; block < model->num_blocks; ++block) {
       model->spans.push_back(SpanOf(type, block, first, *model));

@@ -22,6 +22,9 @@ class ValueReader {
   // Null if absent or null.
   const Value* Node(absl::string_view key) const;
   bool Has(absl::string_view key) const { return Node(key) != nullptr; }
+  bool Mentions(absl::string_view key) const {
+    return root_.FindPath(key) != nullptr;
+  }  // as null, too
   bool IsAuto(absl::string_view key) const;
   // Place of the key, else of the nearest section above it, else of the file.
   Place PlaceOf(absl::string_view key) const;

@@ -390,7 +390,8 @@ void SettleSpans(ModelShape& model) {
     return std::count(model.spans.begin(), model.spans.end(), span) == std::ssize(model.spans);
   };
   if (!model.spans.empty() && of_spans(AttentionSpan::kFull)) model.window = 0;
-  if (of_spans(AttentionSpan::kFull) || of_spans(AttentionSpan::kSliding)) model.spans.clear();
+  if (of_spans(AttentionSpan::kFull)) model.spans.clear();
+  if (model.window > 0 && of_spans(AttentionSpan::kSliding)) model.spans.clear();
   if (std::find(model.turns.begin(), model.turns.end(), false) == model.turns.end()) {
     model.turns.clear();
   }

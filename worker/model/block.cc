@@ -161,7 +161,7 @@ AttentionShape Block::AttentionOf(int64_t documents) const {
   return shape;
 }
 
-// Within a window no document begins where another one's tokens stop to be seen.
+// A count of documents says nothing where the first key that a token sees is no document's start.
 AttentionShape Block::AttentionOf(const BlockWorkspace& work) const {
   return AttentionOf(Slides(work) ? 0 : work.documents);
 }

@@ -35,9 +35,7 @@ Batches::Batches(Dataset dataset, const JobSpec& job, const RankGroups& groups)
 }
 
 absl::Status Batches::Read(int64_t step) {
-  if (!needs_ids_ && !needs_targets_ && !needs_first_visible_ && window_ == 0) {
-    return absl::OkStatus();
-  }
+  if (!reads_samples() && window_ == 0) return absl::OkStatus();
   if (held_step_ == step) return absl::OkStatus();
   held_step_ = 0;
   for (auto* of_step : {&ids_, &targets_, &positions_, &first_visible_, &first_in_window_}) {
@@ -46,14 +44,19 @@ absl::Status Batches::Read(int64_t step) {
   for (int64_t microbatch = 0; microbatch < layout_.gradient_accumulation_steps; ++microbatch) {
     const int64_t first = FirstSample(layout_, step, dp_index_, microbatch);
     for (int64_t i = 0; i < layout_.micro_batch_size; ++i) {
-      RETURN_IF_ERROR(
-          dataset_.Sample(first + i, absl::MakeSpan(window_ids_), absl::MakeSpan(window_targets_)));
-      FindDocumentStarts(window_ids_, data_.bos_token_id, data_.eos_token_id,
-                         absl::MakeSpan(window_starts_));
+      if (reads_samples()) RETURN_IF_ERROR(ReadSample(first + i));
       AppendHeldPositions();
     }
   }
   held_step_ = step;
+  return absl::OkStatus();
+}
+
+absl::Status Batches::ReadSample(int64_t index) {
+  RETURN_IF_ERROR(
+      dataset_.Sample(index, absl::MakeSpan(window_ids_), absl::MakeSpan(window_targets_)));
+  FindDocumentStarts(window_ids_, data_.bos_token_id, data_.eos_token_id,
+                     absl::MakeSpan(window_starts_));
   return absl::OkStatus();
 }
 

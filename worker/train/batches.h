@@ -36,6 +36,9 @@ class Batches {
   const Dataset& dataset() const { return dataset_; }
 
  private:
+  // Windows of attention alone are the same in every sample.
+  bool reads_samples() const { return needs_ids_ || needs_targets_ || needs_first_visible_; }
+  absl::Status ReadSample(int64_t index);
   void AppendHeldPositions();  // of the window
 
   Dataset dataset_;

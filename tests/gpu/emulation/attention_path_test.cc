@@ -148,10 +148,10 @@ TEST_F(AttentionPathTest, LeavesTheRestToItsOwnKernelsAndSaysWhy) {
                {part, DType::kBf16, false,
                 "runs of 2 positions, of which a rank has two (cp), are not a multiple of 128"},
                {OnRank(OfLength(kShape, 512), 2, 0), DType::kBf16, true,
-                "documents do not see each other, and a rank has a part of the queries (cp)"},
+                "queries see a document or a window, and a rank has a part of them (cp)"},
                {columns, DType::kBf16, false, "keys of a part of the queries lie in columns"},
                {odd, DType::kBf16, false, "start on no multiples of 16 bytes"},
-               {kShape, DType::kBf16, true, "are more than cuDNN is asked for"}};
+               {kShape, DType::kBf16, true, "or more documents than cuDNN is asked for"}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.why);
     EXPECT_THAT(Prepare(c.shape, c.dtype, c.masks_documents),

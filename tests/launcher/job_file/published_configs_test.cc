@@ -302,6 +302,31 @@ TEST_F(OthersConfigs, SayWhichBlocksSlideAndWhichHaveNoPositions) {
       HasSubstr("model.use_sliding_window: found the text \"yes\"; expected true or false"));
 }
 
+// A config.json says one half and a person the other.
+TEST_F(OthersConfigs, AreToldApartFromWhatAPersonSaysOfWindows) {
+  const Json small = {{"model_type", "qwen3"},    {"vocab_size", 320},
+                      {"hidden_size", 64},        {"intermediate_size", 96},
+                      {"num_hidden_layers", 4},   {"num_attention_heads", 4},
+                      {"num_key_value_heads", 2}, {"max_position_embeddings", 8192},
+                      {"sliding_window", 12},     {"max_window_layers", 3}};
+  const Json used = With(small, {{"use_sliding_window", true}});
+  EXPECT_THAT(
+      Refusal(small, {"model.sliding_window=7"}),
+      HasSubstr("model.sliding_window: 7 is switched off by use_sliding_window: false of "));
+  EXPECT_EQ(Read(small, {"model.use_sliding_window=true"})->job.model.window, 12);
+  EXPECT_EQ(Read(used, {"model.sliding_window=null"})->job.model.window, 0);
+  EXPECT_EQ(Read(used, {"model.use_sliding_window=false"})->job.model.window, 0);
+  const Json listed = With(small, {{"layer_types", std::vector<std::string>(4, "full_attention")}});
+  EXPECT_EQ(Refusal(listed, {"model.num_hidden_layers=2"}), "accepted") << "it is cut down";
+  Json silent = used;
+  silent.erase("sliding_window");
+  EXPECT_EQ(Read(silent)->job.model.window, 4096);
+  Json none = With(used, {{"layer_types", std::vector<std::string>(4, "sliding_attention")}});
+  none["sliding_window"] = nullptr;
+  EXPECT_THAT(Refusal(none),
+              HasSubstr("model.layer_types: has sliding_attention without sliding_window"));
+}
+
 TEST_F(OthersConfigs, OfOtherTypesAreNeverCorrected) {
   const auto says = [&](const std::string& type) {
     return Refusal(With(SmolLlama(), {{"model_type", type}}));

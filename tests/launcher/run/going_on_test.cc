@@ -117,9 +117,7 @@ TEST_F(GoingOn, RefusesAnotherMathematicsWithTheListAndTakesAnotherExecution) {
           "the run another job.name, or start anew with --fresh (the old run is moved aside)");
 }
 
-// A run of before windows were trained says nothing of its own, which hid nothing.
-TEST_F(GoingOn, TakesAWindowThatWasNotStatedIfItHidesNothing) {
-  JobSpec job = Job();
+JobSpec MistralJob(JobSpec job) {
   job.model = {.architecture = Architecture::kMistral,
                .vocab_size = 256,
                .hidden_size = 64,
@@ -129,6 +127,12 @@ TEST_F(GoingOn, TakesAWindowThatWasNotStatedIfItHidesNothing) {
                .head_dim = 16,
                .ffn_size = 96,
                .max_positions = 64};
+  return job;
+}
+
+// A run of before windows were trained says nothing of its own, which hid nothing.
+TEST_F(GoingOn, TakesAWindowThatWasNotStatedIfItHidesNothing) {
+  JobSpec job = MistralJob(Job());
   const RunRecord record{.weft_version = Version(), .data = Data(job)};
   JobSpec now = job;
   now.model.window = job.training.seq_len;
@@ -139,6 +143,10 @@ TEST_F(GoingOn, TakesAWindowThatWasNotStatedIfItHidesNothing) {
   now.model.window = job.training.seq_len - 1;
   EXPECT_THAT(going_on().status().message(),
               HasSubstr(absl::StrCat("model.sliding_window:  -> ", now.model.window)));
+  // A window that is taken away is seen, too.
+  std::swap(job, now);
+  EXPECT_THAT(going_on().status().message(),
+              HasSubstr(absl::StrCat("model.sliding_window: ", job.model.window, " -> not there")));
 }
 
 // A cosine decays until training.steps unless told otherwise.
@@ -253,6 +261,18 @@ TEST_F(GoingOn, HoldsTheJobAgainstTheManifestWhereResolvedYamlIsMissing) {
                 HasSubstr(change.substr(0, change.find('=')) + ": "));
   }
   EXPECT_TRUE(GoOn(Job({"checkpoint.interval=3"})).ok());
+}
+
+TEST_F(GoingOn, SeesAWindowThatComesOrGoesInTheManifest) {
+  const JobSpec without = MistralJob(Job());
+  JobSpec with = without;
+  with.model.window = without.training.seq_len / 2;
+  for (const bool comes : {true, false}) {
+    Save(comes ? without : with, 10, kOwn, run());
+    const auto refused = GoOn(comes ? with : without);
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("model.sliding_window: "));
+    std::filesystem::remove_all(CheckpointFolder(with));
+  }
 }
 
 TEST_F(GoingOn, NeverBeginsAnewWhereSomethingWasSaved) {

@@ -13,7 +13,7 @@ BackendStatus CheckRuns(const AttentionShape& shape, bool masks_documents) {
   constexpr int64_t kTile = 128;
   if (masks_documents) {
     return Failure(kUnimplemented,
-                   "documents do not see each other, and a rank has a part of the queries (cp)");
+                   "queries see a document or a window, and a rank has a part of them (cp)");
   }
   if (shape.run_len() % kTile != 0) {
     return Failure(kUnimplemented,
@@ -44,7 +44,7 @@ BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks
   }
   if (masks_documents && shape.documents == 0) {
     return Failure(kUnimplemented,
-                   "documents do not see each other, and are more than cuDNN is asked for");
+                   "queries see a window, or more documents than cuDNN is asked for");
   }
   const bool is_apart = shape.query_stride() != shape.heads * shape.head_dim ||
                         shape.key_stride() != shape.kv_heads * shape.head_dim;
