@@ -11,8 +11,9 @@ namespace {
 
 constexpr double kWorkS = 0.0005;
 constexpr double kLeastStopS = 0.06;
-constexpr double kMostStopS = 1;  // what stands still for longer may be taken for hung
-constexpr double kStopsPerWork = 8;
+constexpr double kMostStopS = 0.3;  // a rank is judged by windows of five steps, which are to end
+constexpr double kMostWorkS = 1;
+constexpr double kStopsPerWork = 4;
 
 // How long the main thread has been on a processor: proc(5), schedstat.
 double ProcessorSeconds(int pid) {
@@ -27,7 +28,7 @@ double LetWork(const Found& rank) {
   KillFound(rank, SIGCONT);
   do {
     SleepSeconds(kWorkS);
-  } while (ProcessorSeconds(rank.pid) < until_s && NowSeconds() - begun_s < kMostStopS);
+  } while (ProcessorSeconds(rank.pid) < until_s && NowSeconds() - begun_s < kMostWorkS);
   return NowSeconds() - begun_s;
 }
 
