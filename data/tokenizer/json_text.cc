@@ -128,9 +128,19 @@ absl::Status TakeRanks(const dom::element& vocab, const std::string& path, Large
   return absl::OkStatus();
 }
 
+// A list that is there twice would become one list, and its ids places of neither.
+absl::Status RefuseSecond(const std::string& path, const std::string& where,
+                          std::set<std::string>* seen) {
+  if (seen->insert(where).second) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": ", Shortened(where), ": found the key twice, expected it once; take one out"));
+}
+
 absl::Status TakeModel(const dom::object& model, const std::string& path, LargeJson* json) {
   nlohmann::json& rest = json->rest["model"] = nlohmann::json::object();
+  std::set<std::string> seen;
   for (const auto& [key, value] : model) {
+    RETURN_IF_ERROR(RefuseSecond(path, absl::StrCat("/model/", ViewOf(key)), &seen));
     if (key == "vocab") {
       RETURN_IF_ERROR(TakeVocabulary(value, path, json));
     } else if (key == "merges") {
@@ -160,7 +170,9 @@ absl::StatusOr<LargeJson> ParseLargeJson(const std::string& text, const std::str
   dom::object object;
   if (whole.get(object) != simdjson::SUCCESS) return NoObject(path, "");
   json.rest = nlohmann::json::object();
+  std::set<std::string> seen;
   for (const auto& [key, value] : object) {
+    RETURN_IF_ERROR(RefuseSecond(path, absl::StrCat("/", ViewOf(key)), &seen));
     dom::object model;
     if (key == "model" && value.get(model) == simdjson::SUCCESS) {
       RETURN_IF_ERROR(TakeModel(model, path, &json));

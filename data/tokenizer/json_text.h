@@ -31,7 +31,8 @@ struct LargeJson {
   std::vector<std::pair<int64_t, absl::string_view>> ranks;
 };
 
-// `text`: what the file `path` holds. InvalidArgument: "path: what was found, what was expected".
+// `text`: what the file `path` holds. InvalidArgument: "path: what was found, what was expected";
+// also where a key of the file or of its model is there twice.
 absl::StatusOr<LargeJson> ParseLargeJson(const std::string& text, const std::string& path);
 
 // Reads a small JSON object, as tokenizer_config.json; nullopt: there is no such file.

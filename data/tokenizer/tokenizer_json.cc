@@ -158,7 +158,7 @@ absl::Status ReadUnigram(const LargeJson& json, const std::string& path, Tokeniz
   }
   std::vector<double> scores;
   for (const auto& [text, score] : json.scores) scores.push_back(score);
-  if (scores.empty()) {
+  if (scores.empty() || !json.ids.empty() || parts->texts.size() != std::ssize(scores)) {
     return UnknownPart(path, "/model/vocab", Value("a map"), "a list of tokens and scores");
   }
   parts->model = std::make_shared<const Unigram>(parts->texts, std::move(scores), rules);
