@@ -3,13 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace weft {
@@ -42,6 +48,107 @@ TEST(HostileJson, HasEachKeyOnce) {
               HasSubstr("/model/merges: found the key twice"));
   EXPECT_THAT(Refusal(R"({"model":{"vocab":{"x":0}},"model":{"vocab":[["a",-1.0]]}})"),
               HasSubstr("/model: found the key twice"));
+}
+
+// A charsmap of one key, the byte `key`, which becomes `by`. The trie's root leads to the units of
+// its labels, a label's unit to its leaf (Darts: offset << 10, has leaf 1 << 8, label).
+std::string CharsmapOf(unsigned char key, const std::string& by) {
+  std::vector<uint32_t> units(1024, 1U << 31 | 0xFFU);
+  units[0] = 256U << 10;                           // its labels at 256 ^ label
+  units[256U ^ key] = 256U << 10 | 1U << 8 | key;  // its leaf at 256 ^ key ^ 256
+  units[key] = 1U << 31 | 0U;                      // the text at 0
+  const auto trie_bytes = static_cast<uint32_t>(units.size() * 4);
+  std::string bytes(4 + trie_bytes, '\0');
+  std::memcpy(bytes.data(), &trie_bytes, 4);
+  std::memcpy(bytes.data() + 4, units.data(), trie_bytes);
+  return bytes + by + std::string(1, '\0');
+}
+
+std::string WithCharsmap(const std::string& charsmap) {
+  Json json = Json::parse(
+      R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["b", -1]]},
+          "normalizer": {"type": "Precompiled"}, "pre_tokenizer": {"type": "ByteLevel"}})");
+  json["normalizer"]["precompiled_charsmap"] = absl::Base64Escape(charsmap);
+  return json.dump();
+}
+
+TEST(HostileCharsmap, MakesUtf8OrIsNamed) {
+  const auto sound = Opened(WithCharsmap(CharsmapOf('a', "b")));
+  ASSERT_TRUE(sound.ok()) << sound.status();
+  EXPECT_TRUE(sound->Encode("xax").ok());
+  for (const char* const by : {"\xC3", "\x80", "\xF5\xFF"}) {
+    const auto broken = Opened(WithCharsmap(CharsmapOf('a', by)));
+    ASSERT_TRUE(broken.ok()) << broken.status();
+    const absl::Status status = broken->Encode("xax").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("precompiled charsmap makes bytes"));
+  }
+}
+
+TEST(HostileCharsmap, ReplacesByShortTexts) {
+  EXPECT_TRUE(Opened(WithCharsmap(CharsmapOf('a', std::string(256, 'b')))).ok());
+  EXPECT_THAT(Refusal(WithCharsmap(CharsmapOf('a', std::string(257, 'b')))),
+              HasSubstr("replaces by a text of 257 bytes, expected at most 256"));
+}
+
+// A text may become 16 times itself and 64 KiB: the step ends there and not at 256 times.
+TEST(HostileCharsmap, EndsWhereATextGrowsTooLong) {
+  const auto charsmap = Charsmap::Read(CharsmapOf('a', std::string(256, 'b')));
+  ASSERT_TRUE(charsmap.ok()) << charsmap.status();
+  RegexScratch scratch;
+  const size_t size = 100'000, most = size * 16 + (size_t{1} << 16);
+  for (const bool is_sentence_piece : {false, true}) {
+    std::vector<NormalizerStep> steps;
+    if (is_sentence_piece) {
+      SentencePieceStep step;
+      step.charsmap = std::make_shared<Charsmap>(*charsmap);
+      steps.emplace_back(std::move(step));
+    } else {
+      steps.emplace_back(*charsmap);
+    }
+    std::string text(size, 'a');
+    const absl::Status status = Normalize(steps, &scratch, &text);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    // The first text past the limit is the last.
+    const size_t made = (most / 256 + 1) * 256;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("makes ", made, " bytes")));
+  }
+}
+
+double SecondsOf(UnicodeForm form, const std::string& given) {
+  double least = 1e9;
+  RegexScratch scratch;
+  for (int trial = 0; trial < 3; ++trial) {
+    std::string text = given;
+    const std::clock_t begin = std::clock();
+    EXPECT_TRUE(Normalize({form}, &scratch, &text).ok());
+    least = std::min(least, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+  }
+  return least;
+}
+
+// Marks in order take one step each. Out of order a stable sort of n takes log2(n) steps each, 16
+// of 50,000; swapping neighbours would take n / 2 for each, 25,000. 20 ms are the clock's
+// coarseness.
+TEST(HostileText, OfCrossedMarksIsOrderedInItsOwnTime) {
+  constexpr int kPairs = 25'000;
+  const std::string above = "\xCC\x81", below = "\xCC\x96";
+  std::string ordered = "a", crossed = "a", split = "a";
+  for (int i = 0; i < kPairs; ++i) ordered += below;
+  for (int i = 0; i < kPairs; ++i) ordered += above;
+  for (int i = 0; i < kPairs; ++i) crossed += above + below;
+  for (int i = 0; i < kPairs; ++i) split += "\xE0\xBD\xB3";  // U+0F73, two marks of two classes
+  for (const UnicodeForm form :
+       {UnicodeForm::kNfc, UnicodeForm::kNfd, UnicodeForm::kNfkc, UnicodeForm::kNfkd}) {
+    const double bound = 16 * SecondsOf(form, ordered) + 0.02;
+    EXPECT_LT(SecondsOf(form, crossed), bound);
+    EXPECT_LT(SecondsOf(form, split), bound);
+    std::string one = ordered, other = crossed;
+    RegexScratch scratch;
+    ASSERT_TRUE(Normalize({form}, &scratch, &one).ok());
+    ASSERT_TRUE(Normalize({form}, &scratch, &other).ok());
+    EXPECT_TRUE(one == other) << static_cast<int>(form);
+  }
 }
 
 }  // namespace
