@@ -83,7 +83,7 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& expression, RegexDialect
   Regex regex;
   regex.words_ = AsciiWordRulesOf(expression);
   for (const bool is_wide : {false, true}) {
-    const absl::StatusOr<std::string> widened = WidenedExpression(expression, is_wide);
+    const absl::StatusOr<std::string> widened = WidenedExpression(expression, is_wide, dialect);
     if (!widened.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("\"", Shortened(expression), "\": ", widened.status().message()));

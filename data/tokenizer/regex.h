@@ -16,7 +16,8 @@
 
 namespace weft {
 
-// The dialect says what ^ and $ mean: the ends of lines (Oniguruma) or of the text.
+// The dialect says what ^ and $ mean: the ends of lines (Oniguruma) or of the text; and what is
+// refused since it means another thing there.
 enum class RegexDialect { kOniguruma, kFancy };
 
 // RegexScratch is what matching writes into.
@@ -63,7 +64,8 @@ class Regex {
 };
 
 // The expression with \s, \S, \w, \W, and, if `is_wide`, \p{..} and \d as Unicode 16 has them.
-// InvalidArgument, naming what is not known: \b, \h, classes in classes.
-absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide);
+// InvalidArgument, naming what is not known: \b, \h, classes in classes, (?m), {n}+ of Oniguruma.
+absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide,
+                                              RegexDialect dialect);
 
 }  // namespace weft

@@ -131,6 +131,43 @@ TEST(Regex, RefusesByNameWhatMeansAnotherThingElsewhere) {
   }
 }
 
+TEST(Regex, RefusesByDialectWhatMeansAnotherThingElsewhere) {
+  const struct {
+    const char* expression;
+    bool is_known_to_oniguruma, is_known_to_fancy;
+  } cases[] = {{R"(\p{N}{1,3}+)", false, true},
+               {R"(a{2}+)", false, true},
+               {R"(a{2}?)", false, true},
+               {R"(a{2,3}?)", true, true},
+               {R"(a{,3})", false, false},
+               {R"([a{,3}])", true, true},
+               {R"(\v)", false, false},
+               {R"([\V])", false, false},
+               {R"(\N)", false, false},
+               {R"((?m)a$)", false, false},
+               {R"((?im:a))", false, false},
+               {R"((?s:.))", false, true},
+               {R"((?i)a|b)", true, true},
+               {R"(c(?i)a|b)", false, true},
+               {R"((?i:a)(?=b)(?!b)(?<=c)(?<!d)(?>e))", true, true},
+               {R"((*UCP)a)", false, false},
+               {R"((?R))", false, false},
+               {R"(\p{Han})", false, false},
+               {R"(\p{Alphabetic})", false, false},
+               {R"(\p{Lu}\pN)", true, true}};
+  for (const auto& each : cases) {
+    const auto oniguruma = Regex::Compile(each.expression, RegexDialect::kOniguruma);
+    EXPECT_EQ(oniguruma.ok(), each.is_known_to_oniguruma) << each.expression << oniguruma.status();
+    const auto fancy = Regex::Compile(each.expression, RegexDialect::kFancy);
+    EXPECT_EQ(fancy.ok(), each.is_known_to_fancy) << each.expression << fancy.status();
+  }
+  const auto refused = Regex::Compile(R"(\p{N}{1,3}+)", RegexDialect::kOniguruma);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("the repetition {1,3}+ at byte 5"));
+  const auto script = Regex::Compile(R"(\p{Han})", RegexDialect::kOniguruma);
+  EXPECT_THAT(std::string(script.status().message()), HasSubstr("\\p{Han}, which is no general"));
+}
+
 TEST(Regex, GivesUpWhereItWouldTryWithoutEnd) {
   const auto regex = Regex::Compile("(a+)+$", RegexDialect::kFancy);
   ASSERT_TRUE(regex.ok());
