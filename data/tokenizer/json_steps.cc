@@ -148,6 +148,7 @@ absl::Status ReadNormalizer(const Value& json, const std::string& path,
   if (type == "Sequence") {
     for (const Value& each : ValueAt(json, "/normalizers")) {
       RETURN_IF_ERROR(ReadNormalizer(each, path, steps));
+      RETURN_IF_ERROR(CheckSteps(steps->size(), "/normalizer", path));
     }
     return absl::OkStatus();
   }
@@ -189,6 +190,7 @@ absl::Status ReadPreTokenizer(const Value& json, const std::string& path,
   if (type == "Sequence") {
     for (const Value& each : ValueAt(json, "/pretokenizers")) {
       RETURN_IF_ERROR(ReadPreTokenizer(each, path, steps));
+      RETURN_IF_ERROR(CheckSteps(steps->size(), "/pre_tokenizer", path));
     }
     return absl::OkStatus();
   }

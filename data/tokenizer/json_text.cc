@@ -223,6 +223,20 @@ absl::Status UnknownPart(const std::string& path, absl::string_view where,
       absl::StrCat(path, ": ", where, ": found ", ShownValue(found), ", expected ", expected));
 }
 
+absl::Status CheckSteps(size_t num_steps, absl::string_view where, const std::string& path) {
+  if (num_steps <= kMostSteps) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", where, ": found more than ",
+                                                 kMostSteps, " steps, expected at most ",
+                                                 kMostSteps));
+}
+
+absl::Status CheckTokenBytes(absl::string_view text, size_t most, const std::string& path) {
+  if (text.size() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": found the token \"", Shortened(text),
+                                                 "\" of ", text.size(), " bytes, expected at most ",
+                                                 most));
+}
+
 absl::StatusOr<int32_t> TokenIdOf(int64_t id, absl::string_view of, const std::string& path) {
   if (id >= 0 && id < kMostTokens) return static_cast<int32_t>(id);
   return absl::InvalidArgumentError(absl::StrCat(

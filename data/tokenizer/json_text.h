@@ -51,6 +51,13 @@ std::string ShownValue(const nlohmann::json& value);
 absl::Status UnknownPart(const std::string& path, absl::string_view where,
                          const nlohmann::json& found, absl::string_view expected);
 
+// Steps of a normalizer, a pre-tokenizer, a decoder: each goes over the whole text.
+inline constexpr size_t kMostSteps = 64;
+absl::Status CheckSteps(size_t num_steps, absl::string_view where, const std::string& path);
+
+// A token that the model looks for: Unigram and WordPiece try each length at each place.
+absl::Status CheckTokenBytes(absl::string_view text, size_t most, const std::string& path);
+
 // An id of a token: InvalidArgument, naming the token, for a value that is none.
 absl::StatusOr<int32_t> TokenIdOf(const nlohmann::json& id, absl::string_view of,
                                   const std::string& path);

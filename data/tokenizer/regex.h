@@ -5,6 +5,7 @@
 // own.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,10 +21,12 @@ namespace weft {
 // refused since it means another thing there.
 enum class RegexDialect { kOniguruma, kFancy };
 
-// RegexScratch is what matching writes into.
+// RegexScratch is what matching writes into. It holds what one text may cost.
 class RegexScratch {
  public:
   RegexScratch();
+  // A text of so many bytes begins: all its matches together may try 10 million ways and 64 a byte.
+  void Restart(size_t text_bytes);
 
  private:
   friend class Regex;
@@ -32,6 +35,7 @@ class RegexScratch {
     void operator()(Memory* memory) const;
   };
   std::unique_ptr<Memory, Free> memory_;
+  uint64_t tries_left_ = 0;
 };
 
 class Regex {
@@ -48,8 +52,8 @@ class Regex {
   // The words that it finds in ASCII, if it is one of the known expressions.
   const std::optional<AsciiWordRules>& words() const { return words_; }
   // Returns the first match from `at` on. REQUIRES: text is UTF-8, at <= text.size() lies between
-  // characters, is_wide is NeedsWide of the text or true. ResourceExhausted: the expression tries
-  // more than 10 million ways to match this text.
+  // characters, is_wide is NeedsWide of the text or true. ResourceExhausted: the matches since the
+  // scratch was restarted try more ways than it has left.
   absl::StatusOr<Match> Find(absl::string_view text, size_t at, bool is_wide,
                              RegexScratch* scratch) const;
 

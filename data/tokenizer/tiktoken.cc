@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "data/tokenizer/charsmap.h"
+#include "data/tokenizer/json_text.h"
 #include "plan/errors.h"
 #include "text/json.h"
 
@@ -115,7 +116,9 @@ constexpr const char* kTekkenSpecials[] = {"<unk>",
 
 // Every two tokens that make a third merge at the rank of that one. REQUIRES: ids rise with ranks.
 PairTable MergesByRank(const Vocabulary& tokens) {
-  PairTable merges(static_cast<size_t>(tokens.size()) * 4);
+  int64_t num_tokens = 0;  // ids have gaps
+  for (int32_t id = 0; id < tokens.size(); ++id) num_tokens += tokens.Has(id) ? 1 : 0;
+  PairTable merges(static_cast<size_t>(num_tokens) * 4);
   for (int32_t id = 0; id < tokens.size(); ++id) {
     const absl::string_view text = tokens.Text(id);
     if (tokens.Find(text) != id) continue;
@@ -136,6 +139,7 @@ absl::Status AddSpecial(std::string content, int32_t id, const std::string& path
         absl::StrCat(path, ": found a token of the rank ", id, ", which is that of ",
                      Shortened(content), "; expected fewer tokens, or another name of the file"));
   }
+  RETURN_IF_ERROR(CheckTokenBytes(content, kMostAddedBytes, path));
   AddedToken token;
   token.content = std::move(content);
   token.id = id;
@@ -239,15 +243,19 @@ absl::StatusOr<TokenizerParts> PartsOfTiktoken(absl::string_view text, const std
 }
 
 absl::StatusOr<TokenizerParts> PartsOfTekken(const LargeJson& json, const std::string& path) {
+  constexpr int64_t kMostSpecials = int64_t{1} << 16;
   const nlohmann::json& config = ValueAt(json.rest, "/config");
   const nlohmann::json& size = ValueAt(config, "/default_vocab_size");
   const nlohmann::json& specials = ValueAt(config, "/default_num_special_tokens");
   const std::string expression = TextAt(config, "pattern");
   const bool is_sized = size.is_number_unsigned() && specials.is_number_unsigned() &&
-                        size < kMostTokens && specials <= size;
+                        size < kMostTokens && specials <= size && specials <= kMostSpecials;
   if (!is_sized || expression.empty()) {
-    return UnknownPart(path, "/config", config,
-                       "pattern, default_vocab_size and default_num_special_tokens");
+    return UnknownPart(
+        path, "/config", config,
+        absl::StrCat("pattern, default_vocab_size and default_num_special_tokens, at "
+                     "most ",
+                     kMostSpecials));
   }
   const auto shift = specials.get<int32_t>();
   const int64_t num_tokens = size.get<int64_t>() - shift;

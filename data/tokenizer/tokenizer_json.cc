@@ -30,6 +30,7 @@ absl::Status ReadAdded(const Value& list, const std::string& path, TokenizerPart
     }
     AddedToken token;
     token.content = content.get<std::string>();
+    RETURN_IF_ERROR(CheckTokenBytes(token.content, kMostAddedBytes, path));
     ASSIGN_OR_RETURN(token.id, TokenIdOf(id, token.content, path));
     const int32_t known = parts->texts.Find(token.content);
     if (known != kNoToken && known != token.id) {
@@ -157,7 +158,10 @@ absl::Status ReadUnigram(const LargeJson& json, const std::string& path, Tokeniz
     }
   }
   std::vector<double> scores;
-  for (const auto& [text, score] : json.scores) scores.push_back(score);
+  for (const auto& [text, score] : json.scores) {
+    RETURN_IF_ERROR(CheckTokenBytes(text, kMostTokenBytes, path));
+    scores.push_back(score);
+  }
   if (scores.empty() || !json.ids.empty() || parts->texts.size() != std::ssize(scores)) {
     return UnknownPart(path, "/model/vocab", Value("a map"), "a list of tokens and scores");
   }
@@ -172,8 +176,17 @@ absl::Status ReadWordPiece(const LargeJson& json, const std::string& path, Token
     return UnknownPart(path, "/model/unk_token", ValueAt(model, "/unk_token"),
                        "a token of the vocabulary");
   }
+  for (const auto& [text, id] : json.ids) {
+    RETURN_IF_ERROR(CheckTokenBytes(text, kMostTokenBytes, path));
+  }
+  constexpr int64_t kMostCharacters = 1000;  // a word takes the square of them
   const Value& most = ValueAt(model, "/max_input_chars_per_word");
-  const int64_t most_characters = most.is_number_unsigned() ? most.get<int64_t>() : 100;
+  const bool is_known = most.is_null() || (most.is_number_unsigned() && most <= kMostCharacters);
+  if (!is_known) {
+    return UnknownPart(path, "/model/max_input_chars_per_word", most,
+                       absl::StrCat("0 to ", kMostCharacters));
+  }
+  const int64_t most_characters = most.is_null() ? 100 : most.get<int64_t>();
   parts->model = std::make_shared<const WordPiece>(
       parts->texts, TextAt(model, "continuing_subword_prefix", "##"), most_characters, unknown);
   return absl::OkStatus();

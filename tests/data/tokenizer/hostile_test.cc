@@ -151,5 +151,77 @@ TEST(HostileText, OfCrossedMarksIsOrderedInItsOwnTime) {
   }
 }
 
+// A model of one token in a file with these other parts.
+std::string With(const char* key, const Json& part) {
+  Json json = Json::parse(R"({"model": {"vocab": {"a": 0}, "merges": [], "type": "BPE"}})");
+  json[Json::json_pointer(key)] = part;
+  return json.dump();
+}
+
+TEST(HostileJson, HasAtMost64StepsInALine) {
+  const struct {
+    const char *key, *list;
+    Json step;
+  } cases[] = {{"/normalizer", "normalizers", {{"type", "NFC"}}},
+               {"/pre_tokenizer", "pretokenizers", {{"type", "WhitespaceSplit"}}},
+               {"/decoder", "decoders", {{"type", "Fuse"}}}};
+  for (const auto& each : cases) {
+    Json line = {{"type", "Sequence"}, {each.list, Json::array()}};
+    for (int i = 0; i < 64; ++i) line[each.list].push_back(each.step);
+    EXPECT_TRUE(Opened(With(each.key, line)).ok()) << each.key;
+    line[each.list].push_back(each.step);
+    EXPECT_THAT(Refusal(With(each.key, line)),
+                HasSubstr(absl::StrCat(each.key, ": found more than 64 steps")));
+  }
+}
+
+TEST(HostileJson, HasTokensOfBoundedLength) {
+  Json added = Json::array({{{"id", 1}, {"content", std::string(4096, 'x')}}});
+  EXPECT_TRUE(Opened(With("/added_tokens", added)).ok());
+  added[0]["content"] = std::string(4097, 'x');
+  EXPECT_THAT(Refusal(With("/added_tokens", added)),
+              HasSubstr("of 4097 bytes, expected at most 4096"));
+  Json unigram = {{"type", "Unigram"}, {"vocab", Json::array()}};
+  unigram["vocab"].push_back(Json::array({std::string(512, 'x'), -1.0}));
+  EXPECT_TRUE(Opened(With("/model", unigram)).ok());
+  unigram["vocab"].push_back(Json::array({std::string(513, 'x'), -1.0}));
+  EXPECT_THAT(Refusal(With("/model", unigram)), HasSubstr("of 513 bytes, expected at most 512"));
+  Json word_piece = {{"type", "WordPiece"}, {"unk_token", "u"}, {"vocab", {{"u", 0}}}};
+  word_piece["max_input_chars_per_word"] = 1000;
+  EXPECT_TRUE(Opened(With("/model", word_piece)).ok());
+  word_piece["max_input_chars_per_word"] = 1001;
+  EXPECT_THAT(Refusal(With("/model", word_piece)),
+              HasSubstr("/model/max_input_chars_per_word: found 1001, expected 0 to 1000"));
+  word_piece["max_input_chars_per_word"] = 100;
+  word_piece["vocab"][std::string(513, 'x')] = 1;
+  EXPECT_THAT(Refusal(With("/model", word_piece)), HasSubstr("of 513 bytes, expected at most 512"));
+}
+
+TEST(HostileJson, OfTekkenHasAtMost65536Specials) {
+  Json tekken = {{"vocab", Json::array()},
+                 {"config",
+                  {{"pattern", "a"},
+                   {"default_vocab_size", 100'000},
+                   {"default_num_special_tokens", 65'537}}}};
+  tekken["vocab"].push_back({{"rank", 0}, {"token_bytes", "YQ=="}});
+  EXPECT_THAT(Refusal(tekken.dump(), "tekken.json"), HasSubstr("at most 65536"));
+}
+
+// Each word alone costs less than a match may, and all of them together more than a text may.
+TEST(HostileExpression, HasOneBudgetForAText) {
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(a+)+b|."}}}, {"behavior", "Isolated"}};
+  const auto tokenizer = Opened(With("/pre_tokenizer", split));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string word = std::string(16, 'a') + "!";
+  EXPECT_TRUE(tokenizer->Encode(word).ok());
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += word;
+  const std::clock_t begin = std::clock();
+  EXPECT_EQ(tokenizer->Encode(text).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5.0);
+  EXPECT_TRUE(tokenizer->Encode(word).ok());
+}
+
 }  // namespace
 }  // namespace weft
