@@ -177,7 +177,7 @@ TEST(Regex, GivesUpWhereItWouldTryWithoutEnd) {
   EXPECT_THAT(std::string(match.status().message()), HasSubstr("more than 10000000 ways"));
 }
 
-std::vector<std::string> PiecesOf(const SplitStep& step, absl::string_view text) {
+std::vector<std::string> PiecesOf(const PreTokenizerStep& step, absl::string_view text) {
   PieceScratch scratch;
   EXPECT_TRUE(PreTokenize({step}, text, true, &scratch).ok());
   std::vector<std::string> texts;
@@ -201,6 +201,18 @@ TEST(Split, BehavesAsDocumented) {
   step.is_inverted = true;
   step.behavior = SplitBehavior::kRemoved;
   EXPECT_THAT(PiecesOf(step, kText), ElementsAre("-", "-", "-"));
+}
+
+// Rust's regex, which tokenizers uses for Whitespace alone, has other words than Oniguruma.
+TEST(Whitespace, HasTheWordsOfRust) {
+  std::vector<PreTokenizerStep> steps;
+  ASSERT_TRUE(ReadPreTokenizer({{"type", "Whitespace"}}, "file", &steps).ok());
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_THAT(PiecesOf(steps[0], "10 m² ½x"), ElementsAre("10", "m", "²", "½", "x"));
+  EXPECT_THAT(PiecesOf(steps[0], "a\u200Cb\u200Dc"), ElementsAre("a\u200Cb\u200Dc"));
+  EXPECT_THAT(PiecesOf(steps[0], " Hey, a_b!?\n\tⓐⅷ\u0301 "),
+              ElementsAre("Hey", ",", "a_b", "!?", "ⓐⅷ\u0301"));
+  EXPECT_THAT(PiecesOf(steps[0], " \n"), ElementsAre());
 }
 
 // Long pieces are merged by a heap, short ones by looking through all: padding with a symbol that
