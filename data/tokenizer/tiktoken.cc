@@ -38,10 +38,12 @@ struct Encoding {
   const char* name;
   const char* expression;
   std::vector<NamedId> specials;
-  int64_t reserved_begin, reserved_end;  // ids of <|reserved_n|> (o200k_harmony)
+  // Ids between these that are not among them: <|reserved_id|> (o200k_harmony), or, numbered from
+  // 0, <|reserved_special_token_n|> (llama3).
+  int64_t reserved_begin, reserved_end;
 };
 
-// openai_public.py of tiktoken 0.14; Llama 3's tokenizer.py.
+// openai_public.py of tiktoken 0.14; tokenizer_config.json of Llama 3.1.
 const std::vector<Encoding>& Encodings() {
   static const auto* const encodings = new std::vector<Encoding>{
       {"r50k_base", kR50k, {{kEnd, 50256}}, 0, 0},
@@ -80,11 +82,14 @@ const std::vector<Encoding>& Encodings() {
        kLlama3,
        {{"<|begin_of_text|>", 128000},
         {"<|end_of_text|>", 128001},
+        {"<|finetune_right_pad_id|>", 128004},
         {"<|start_header_id|>", 128006},
         {"<|end_header_id|>", 128007},
-        {"<|eot_id|>", 128009}},
-       0,
-       0}};
+        {"<|eom_id|>", 128008},
+        {"<|eot_id|>", 128009},
+        {"<|python_tag|>", 128010}},
+       128002,
+       128256}};
   return *encodings;
 }
 
@@ -223,10 +228,14 @@ absl::StatusOr<TokenizerParts> PartsOfTiktoken(absl::string_view text, const std
     for (const auto& [content, id] : encoding.specials) {
       RETURN_IF_ERROR(AddSpecial(content, id, path, &parts));
     }
+    int64_t num_reserved = 0;
     for (int64_t id = encoding.reserved_begin; id < encoding.reserved_end; ++id) {
       const auto of = static_cast<int32_t>(id);
       if (parts.texts.Has(of)) continue;
-      RETURN_IF_ERROR(AddSpecial(absl::StrCat("<|reserved_", id, "|>"), of, path, &parts));
+      const std::string content =
+          name == "llama3" ? absl::StrCat("<|reserved_special_token_", num_reserved++, "|>")
+                           : absl::StrCat("<|reserved_", id, "|>");
+      RETURN_IF_ERROR(AddSpecial(content, of, path, &parts));
     }
     if (name == "llama3") parts.before = {128000};
     for (const AddedToken& token : parts.added) {
