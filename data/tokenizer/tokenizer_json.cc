@@ -201,6 +201,20 @@ absl::Status ReadModel(const LargeJson& json, const std::string& path, Tokenizer
   return UnknownPart(path, "/model/type", ValueAt(model, "/type"), "BPE, Unigram or WordPiece");
 }
 
+// CLIP and RoBERTa have the same two files, and cut words or put tokens around a text otherwise.
+absl::Status CheckClass(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::optional<Value> config, ReadSmallJson(path));
+  if (!config) return absl::OkStatus();
+  const Value& name = ValueAt(*config, "/tokenizer_class");
+  if (name.is_null() || name == "GPT2Tokenizer" || name == "GPT2TokenizerFast") {
+    return absl::OkStatus();
+  }
+  return UnknownPart(
+      path, "/tokenizer_class", name,
+      "GPT2Tokenizer or GPT2TokenizerFast where there are vocab.json and merges.txt "
+      "alone; save it with transformers' fast tokenizer, which makes tokenizer.json");
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerParts> PartsOfTokenizerJson(const LargeJson& json,
@@ -227,6 +241,7 @@ absl::StatusOr<TokenizerParts> PartsOfOlderFiles(const std::string& folder) {
         vocab.status().message(), "; expected a folder with tokenizer.json, tekken.json, ",
         "tokenizer.model, or with vocab.json and merges.txt"));
   }
+  RETURN_IF_ERROR(CheckClass(folder + "/tokenizer_config.json"));
   ASSIGN_OR_RETURN(const std::string merges,
                    ReadWholeFile(folder + "/merges.txt", kMostIndexBytes));
   ASSIGN_OR_RETURN(const std::optional<Value> map, ReadSmallJson(path));

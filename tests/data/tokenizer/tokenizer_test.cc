@@ -197,6 +197,14 @@ TEST(Tokenizer, ReadsTheOlderPairOfFiles) {
   ASSERT_TRUE(returned.ok()) << returned.status();
   EXPECT_EQ(Parsed(returned, "the works of man"), Parsed(old, "the works of man"));
   EXPECT_EQ(Parsed(old, "<|endoftext|>"), std::vector<int32_t>{0});
+  for (const char* const known : {"GPT2Tokenizer", "GPT2TokenizerFast"}) {
+    folder.Write("tokenizer_config.json", absl::StrCat(R"({"tokenizer_class": ")", known, "\"}"));
+    EXPECT_TRUE(Tokenizer::Open(folder.path()).ok()) << known;
+  }
+  folder.Write("tokenizer_config.json", R"({"tokenizer_class": "CLIPTokenizer"})");
+  EXPECT_THAT(std::string(Tokenizer::Open(folder.path()).status().message()),
+              HasSubstr("tokenizer_config.json: /tokenizer_class: found CLIPTokenizer, expected"));
+  folder.Write("tokenizer_config.json", "{}");
   folder.Write("added_tokens.json", R"({"<pad>": 430})");
   EXPECT_EQ(Parsed(Tokenizer::Open(folder.path()), "<pad><pad>"), (std::vector<int32_t>{430, 430}));
 }
