@@ -51,6 +51,11 @@ std::string ShownValue(const nlohmann::json& value);
 absl::Status UnknownPart(const std::string& path, absl::string_view where,
                          const nlohmann::json& found, absl::string_view expected);
 
+// Keys that tokenizer.json's parts have, where they are neither null nor of their kind, would be
+// taken for absent: they are refused by name.
+absl::Status CheckKinds(const nlohmann::json& json, const std::string& where,
+                        const std::string& path);
+
 // Steps of a normalizer, a pre-tokenizer, a decoder: each goes over the whole text.
 inline constexpr size_t kMostSteps = 64;
 absl::Status CheckSteps(size_t num_steps, absl::string_view where, const std::string& path);

@@ -221,6 +221,11 @@ absl::StatusOr<TokenizerParts> PartsOfTokenizerJson(const LargeJson& json,
                                                     const std::string& path) {
   TokenizerParts parts;
   const Value& rest = json.rest;
+  for (const char* const key :
+       {"normalizer", "pre_tokenizer", "decoder", "post_processor", "model", "added_tokens"}) {
+    const Value& part = ValueAt(rest, absl::StrCat("/", key).c_str());
+    RETURN_IF_ERROR(CheckKinds({{key, part}}, "", path));
+  }
   RETURN_IF_ERROR(ReadTexts(json, path, &parts));
   RETURN_IF_ERROR(ReadNormalizer(ValueAt(rest, "/normalizer"), path, &parts.normalizer));
   RETURN_IF_ERROR(ReadPreTokenizer(ValueAt(rest, "/pre_tokenizer"), path, &parts.pre_tokenizer));

@@ -158,6 +158,37 @@ std::string With(const char* key, const Json& part) {
   return json.dump();
 }
 
+TEST(HostileJson, HasKeysOfTheirKinds) {
+  const struct {
+    const char* key;
+    Json part;
+    const char* says;
+  } cases[] = {
+      {"/pre_tokenizer",
+       {{"type", "ByteLevel"}, {"use_regex", "no"}},
+       "/pre_tokenizer/use_regex: found no, expected true or false"},
+      {"/normalizer",
+       {{"type", "Sequence"}, {"normalizers", {{{"type", "Strip"}, {"strip_left", 0}}}}},
+       "/normalizer/normalizers/strip_left: found 0, expected true or false"},
+      {"/normalizer",
+       {{"type", "Sequence"}, {"normalizers", {{"type", "NFC"}}}},
+       "/normalizer/normalizers: found an object, expected a list"},
+      {"/normalizer",
+       {{"type", "Prepend"}, {"prepend", 3}},
+       "/normalizer/prepend: found 3, expected a text"},
+      {"/decoder", {{"type", "WordPiece"}, {"prefix", false}}, "/decoder/prefix: found false"},
+      {"/model/unk_token", 0, "/model/unk_token: found 0, expected a text"},
+      {"/model/byte_fallback", 1, "/model/byte_fallback: found 1, expected true or false"},
+      {"/added_tokens",
+       {{{"id", 1}, {"content", "x"}, {"special", "yes"}}},
+       "/added_tokens/special: found yes, expected true or false"},
+  };
+  for (const auto& each : cases) {
+    EXPECT_THAT(Refusal(With(each.key, each.part)), HasSubstr(each.says)) << each.key;
+  }
+  EXPECT_TRUE(Opened(With("/model/unk_token", nullptr)).ok());
+}
+
 TEST(HostileJson, HasAtMost64StepsInALine) {
   const struct {
     const char *key, *list;
