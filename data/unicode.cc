@@ -13,6 +13,15 @@ bool Continues(char byte) {
 
 }  // namespace
 
+bool IsUtf8(absl::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Character character = CharacterAt(text, at);
+    if (character.code_point == kNoCharacter) return false;
+    at += static_cast<size_t>(character.bytes);
+  }
+  return true;
+}
+
 int64_t CharacterBytes(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;

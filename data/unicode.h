@@ -19,6 +19,9 @@ struct Character {
 // REQUIRES: at < text.size().
 Character CharacterAt(absl::string_view text, size_t at);
 
+// Returns whether `text` is UTF-8.
+bool IsUtf8(absl::string_view text);
+
 // Bytes of a character by its first byte; 0: no character begins with it.
 int64_t CharacterBytes(unsigned char first);
 

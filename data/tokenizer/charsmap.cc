@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/escaping.h"
@@ -39,12 +40,22 @@ absl::StatusOr<Charsmap> Charsmap::Read(absl::string_view bytes) {
   map.units_.resize(trie_bytes / 4);
   std::memcpy(map.units_.data(), bytes.data() + 4, trie_bytes);
   map.texts_ = std::string(bytes.substr(4 + trie_bytes));
+  for (size_t begin = 0; begin < map.texts_.size();) {
+    const size_t end = std::min(map.texts_.find('\0', begin), map.texts_.size());
+    if (end - begin > kMostBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("found a precompiled charsmap that replaces by a text of ", end - begin,
+                       " bytes, expected at most ", kMostBytes));
+    }
+    begin = end + 1;
+  }
   return map;
 }
 
 Charsmap::Replaced Charsmap::Key(absl::string_view text, bool is_longest) const {
   Replaced found;
   size_t place = OffsetOf(units_[0]);
+  text = text.substr(0, kMostBytes);
   for (size_t at = 0; at < text.size(); ++at) {
     const auto byte = static_cast<unsigned char>(text[at]);
     if (byte == 0) break;
@@ -70,9 +81,9 @@ Charsmap::Replaced Charsmap::Longest(absl::string_view text) const {
   return Key(text, true);
 }
 
-void Charsmap::AppendByGraphemes(absl::string_view text, std::string* out) const {
+void Charsmap::AppendByGraphemes(absl::string_view text, size_t most, std::string* out) const {
   constexpr size_t kMostGraphemeBytes = 5;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = 0; begin < text.size() && out->size() <= most;) {
     utf8proc_int32_t state = 0;
     Character last = CharacterAt(text, begin);
     size_t end = begin + static_cast<size_t>(last.bytes);
@@ -94,7 +105,7 @@ void Charsmap::AppendByGraphemes(absl::string_view text, std::string* out) const
       absl::StrAppend(out, whole.text);
       continue;
     }
-    for (size_t at = 0; at < grapheme.size();) {
+    for (size_t at = 0; at < grapheme.size() && out->size() <= most;) {
       const auto size = static_cast<size_t>(CharacterAt(grapheme, at).bytes);
       const Replaced one = Key(grapheme.substr(at, size), false);
       absl::StrAppend(out, one.bytes > 0 ? one.text : grapheme.substr(at, size));

@@ -14,13 +14,17 @@ namespace weft {
 
 class Charsmap {
  public:
+  // A key and a text that replaces one have at most so many bytes; the published ones have 33.
+  static constexpr size_t kMostBytes = 256;
+
   // Reads u32 size of the trie in bytes, little endian, the trie, the texts. InvalidArgument: what
   // was found, what was expected.
   static absl::StatusOr<Charsmap> Read(absl::string_view bytes);
 
   // Appends `text` as tokenizers has it: each grapheme of less than 6 bytes, else each character of
-  // it, becomes the text of the shortest key that it begins with.
-  void AppendByGraphemes(absl::string_view text, std::string* out) const;
+  // it, becomes the text of the shortest key that it begins with. It stops where `out` has more
+  // than `most` bytes.
+  void AppendByGraphemes(absl::string_view text, size_t most, std::string* out) const;
 
   struct Replaced {
     size_t bytes = 0;  // of the longest key that the text begins with; 0: none

@@ -150,15 +150,6 @@ std::string Decoded(const std::vector<DecoderStep>& steps, std::vector<std::stri
   return absl::StrJoin(tokens, "");
 }
 
-bool IsUtf8(absl::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const Character character = CharacterAt(text, at);
-    if (character.code_point == kNoCharacter) return false;
-    at += static_cast<size_t>(character.bytes);
-  }
-  return true;
-}
-
 std::string WithReplacements(absl::string_view text) {
   std::string replaced;
   for (size_t at = 0; at < text.size();) {

@@ -42,9 +42,6 @@ using DecoderStep =
 std::string Decoded(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens,
                     bool keeps_bytes = false);
 
-// Returns whether `text` is UTF-8.
-bool IsUtf8(absl::string_view text);
-
 // `text` with a U+FFFD in place of what is no UTF-8: of each longest beginning of a character, and
 // of each other byte, as Python's decode("utf-8", "replace").
 std::string WithReplacements(absl::string_view text);

@@ -94,6 +94,7 @@ absl::Status ReadDecoder(const Value& json, const std::string& path,
   if (type == "Sequence") {
     for (const Value& each : ValueAt(json, "/decoders")) {
       RETURN_IF_ERROR(ReadDecoder(each, path, steps));
+      RETURN_IF_ERROR(CheckSteps(steps->size(), "/decoder", path));
     }
     return absl::OkStatus();
   }

@@ -17,7 +17,6 @@ constexpr char kNormalizers[] =
 constexpr char kPreTokenizers[] =
     "ByteLevel, Split, Sequence, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, "
     "BertPreTokenizer or CharDelimiterSplit";
-constexpr char kWhitespaceExpression[] = R"(\w+|[^\w\s]+)";
 
 absl::StatusOr<std::shared_ptr<Regex>> CompileFor(const std::string& expression,
                                                   const std::string& path, const char* where) {
@@ -148,6 +147,7 @@ absl::Status ReadNormalizer(const Value& json, const std::string& path,
   if (type == "Sequence") {
     for (const Value& each : ValueAt(json, "/normalizers")) {
       RETURN_IF_ERROR(ReadNormalizer(each, path, steps));
+      RETURN_IF_ERROR(CheckSteps(steps->size(), "/normalizer", path));
     }
     return absl::OkStatus();
   }
@@ -189,6 +189,7 @@ absl::Status ReadPreTokenizer(const Value& json, const std::string& path,
   if (type == "Sequence") {
     for (const Value& each : ValueAt(json, "/pretokenizers")) {
       RETURN_IF_ERROR(ReadPreTokenizer(each, path, steps));
+      RETURN_IF_ERROR(CheckSteps(steps->size(), "/pre_tokenizer", path));
     }
     return absl::OkStatus();
   }
@@ -209,8 +210,7 @@ absl::Status ReadPreTokenizer(const Value& json, const std::string& path,
     }
     steps->emplace_back(ClassSplitStep{CharacterClass::kPunctuation, behavior});
   } else if (type == "Whitespace") {
-    ASSIGN_OR_RETURN(auto regex, CompileFor(kWhitespaceExpression, path, "/pre_tokenizer"));
-    steps->emplace_back(SplitStep{std::move(regex), "", SplitBehavior::kRemoved, true});
+    steps->emplace_back(WordsStep{});
   } else if (type == "WhitespaceSplit") {
     steps->emplace_back(spaces);
   } else if (type == "BertPreTokenizer") {

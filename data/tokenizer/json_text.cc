@@ -2,10 +2,12 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "data/tokenizer/vocabulary.h"
 #include "data/whole_file.h"
 #include "plan/errors.h"
@@ -17,6 +19,30 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr size_t kMostDepth = 64;
+
+// Keys of tokenizer.json by their kinds.
+constexpr absl::string_view kFlagKeys[] = {"add_prefix_space", "byte_fallback",
+                                           "clean_text",       "cleanup",
+                                           "fuse_unk",         "handle_chinese_chars",
+                                           "ignore_merges",    "individual_digits",
+                                           "invert",           "lowercase",
+                                           "lstrip",           "normalized",
+                                           "rstrip",           "single_word",
+                                           "special",          "split",
+                                           "strip_accents",    "strip_left",
+                                           "strip_right",      "use_regex"};
+constexpr absl::string_view kTextKeys[] = {"content",        "continuing_subword_prefix",
+                                           "delimiter",      "end_of_word_suffix",
+                                           "prefix",         "prepend",
+                                           "prepend_scheme", "replacement",
+                                           "suffix",         "type",
+                                           "unk_token"};
+constexpr absl::string_view kListKeys[] = {"added_tokens",  "decoders",   "normalizers",
+                                           "pretokenizers", "processors", "single"};
+
+bool IsOneOf(absl::Span<const absl::string_view> keys, const std::string& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
 
 absl::string_view ViewOf(std::string_view text) {
   return {text.data(), text.size()};
@@ -128,9 +154,19 @@ absl::Status TakeRanks(const dom::element& vocab, const std::string& path, Large
   return absl::OkStatus();
 }
 
+// A list that is there twice would become one list, and its ids places of neither.
+absl::Status RefuseSecond(const std::string& path, const std::string& where,
+                          std::set<std::string>* seen) {
+  if (seen->insert(where).second) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": ", Shortened(where), ": found the key twice, expected it once; take one out"));
+}
+
 absl::Status TakeModel(const dom::object& model, const std::string& path, LargeJson* json) {
   nlohmann::json& rest = json->rest["model"] = nlohmann::json::object();
+  std::set<std::string> seen;
   for (const auto& [key, value] : model) {
+    RETURN_IF_ERROR(RefuseSecond(path, absl::StrCat("/model/", ViewOf(key)), &seen));
     if (key == "vocab") {
       RETURN_IF_ERROR(TakeVocabulary(value, path, json));
     } else if (key == "merges") {
@@ -160,7 +196,9 @@ absl::StatusOr<LargeJson> ParseLargeJson(const std::string& text, const std::str
   dom::object object;
   if (whole.get(object) != simdjson::SUCCESS) return NoObject(path, "");
   json.rest = nlohmann::json::object();
+  std::set<std::string> seen;
   for (const auto& [key, value] : object) {
+    RETURN_IF_ERROR(RefuseSecond(path, absl::StrCat("/", ViewOf(key)), &seen));
     dom::object model;
     if (key == "model" && value.get(model) == simdjson::SUCCESS) {
       RETURN_IF_ERROR(TakeModel(model, path, &json));
@@ -209,6 +247,41 @@ absl::Status UnknownPart(const std::string& path, absl::string_view where,
                          const nlohmann::json& found, absl::string_view expected) {
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": ", where, ": found ", ShownValue(found), ", expected ", expected));
+}
+
+absl::Status CheckKinds(const nlohmann::json& json, const std::string& where,
+                        const std::string& path) {
+  for (const auto& [key, value] : json.items()) {
+    const std::string place = json.is_array() ? where : Shortened(absl::StrCat(where, "/", key));
+    if (json.is_object() && key == "special_tokens") continue;  // its keys are tokens
+    if (json.is_object() && !value.is_null()) {
+      if (IsOneOf(kFlagKeys, key) && !value.is_boolean()) {
+        return UnknownPart(path, place, value, "true or false");
+      }
+      if (IsOneOf(kTextKeys, key) && !value.is_string()) {
+        return UnknownPart(path, place, value, "a text");
+      }
+      if (IsOneOf(kListKeys, key) && !value.is_array()) {
+        return UnknownPart(path, place, value, "a list");
+      }
+    }
+    if (value.is_structured()) RETURN_IF_ERROR(CheckKinds(value, place, path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSteps(size_t num_steps, absl::string_view where, const std::string& path) {
+  if (num_steps <= kMostSteps) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", where, ": found more than ",
+                                                 kMostSteps, " steps, expected at most ",
+                                                 kMostSteps));
+}
+
+absl::Status CheckTokenBytes(absl::string_view text, size_t most, const std::string& path) {
+  if (text.size() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": found the token \"", Shortened(text),
+                                                 "\" of ", text.size(), " bytes, expected at most ",
+                                                 most));
 }
 
 absl::StatusOr<int32_t> TokenIdOf(int64_t id, absl::string_view of, const std::string& path) {

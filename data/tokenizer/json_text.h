@@ -31,7 +31,8 @@ struct LargeJson {
   std::vector<std::pair<int64_t, absl::string_view>> ranks;
 };
 
-// `text`: what the file `path` holds. InvalidArgument: "path: what was found, what was expected".
+// `text`: what the file `path` holds. InvalidArgument: "path: what was found, what was expected";
+// also where a key of the file or of its model is there twice.
 absl::StatusOr<LargeJson> ParseLargeJson(const std::string& text, const std::string& path);
 
 // Reads a small JSON object, as tokenizer_config.json; nullopt: there is no such file.
@@ -49,6 +50,18 @@ std::string ShownValue(const nlohmann::json& value);
 // "path: where: found X, expected ...": how a file's part is refused.
 absl::Status UnknownPart(const std::string& path, absl::string_view where,
                          const nlohmann::json& found, absl::string_view expected);
+
+// Keys that tokenizer.json's parts have, where they are neither null nor of their kind, would be
+// taken for absent: they are refused by name.
+absl::Status CheckKinds(const nlohmann::json& json, const std::string& where,
+                        const std::string& path);
+
+// Steps of a normalizer, a pre-tokenizer, a decoder: each goes over the whole text.
+inline constexpr size_t kMostSteps = 64;
+absl::Status CheckSteps(size_t num_steps, absl::string_view where, const std::string& path);
+
+// A token that the model looks for: Unigram and WordPiece try each length at each place.
+absl::Status CheckTokenBytes(absl::string_view text, size_t most, const std::string& path);
 
 // An id of a token: InvalidArgument, naming the token, for a value that is none.
 absl::StatusOr<int32_t> TokenIdOf(const nlohmann::json& id, absl::string_view of,

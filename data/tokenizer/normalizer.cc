@@ -3,8 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +43,50 @@ bool IsComposed(absl::string_view text) {
                      [](char byte) { return static_cast<unsigned char>(byte) < 0xCC; });
 }
 
+absl::Status CannotNormalize(absl::string_view text, utf8proc_ssize_t error) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a text of ", text.size(), " bytes cannot be normalized (", error, ")"));
+}
+
+// The decomposed characters of a text, in its order.
+absl::Status Decompose(absl::string_view text, utf8proc_option_t options,
+                       std::vector<utf8proc_int32_t>* points) {
+  std::array<utf8proc_int32_t, 32> parts = {};  // U+FDFA has 18, the most
+  points->reserve(text.size() + 1);
+  for (size_t at = 0; at < text.size();) {
+    const Character character = CharacterAt(text, at);
+    int boundary = 0;
+    const utf8proc_ssize_t size =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(character.code_point), parts.data(),
+                                std::ssize(parts), options, &boundary);
+    if (size < 0 || size > std::ssize(parts)) return CannotNormalize(text, size);
+    points->insert(points->end(), parts.begin(), parts.begin() + size);
+    at += static_cast<size_t>(character.bytes);
+  }
+  return absl::OkStatus();
+}
+
+// Sorts each run of marks by their combining classes (Unicode 16, 3.11, D109). utf8proc would swap
+// neighbours, which takes the square of a run's length.
+void OrderMarks(std::vector<utf8proc_int32_t>* points) {
+  const auto class_of = [](utf8proc_int32_t point) {
+    return utf8proc_get_property(point)->combining_class;
+  };
+  const auto precedes = [&](utf8proc_int32_t a, utf8proc_int32_t b) {
+    return class_of(a) < class_of(b);
+  };
+  for (auto begin = points->begin(); begin != points->end();) {
+    if (class_of(*begin) == 0) {
+      ++begin;
+      continue;
+    }
+    auto end = begin + 1;
+    while (end != points->end() && class_of(*end) != 0) ++end;
+    if (!std::is_sorted(begin, end, precedes)) std::stable_sort(begin, end, precedes);
+    begin = end;
+  }
+}
+
 // Appends the form of a text without inert characters.
 absl::Status AppendForm(UnicodeForm form, absl::string_view text, std::string* out) {
   if (form == UnicodeForm::kNfc ? IsComposed(text) : IsAscii(text)) {
@@ -53,17 +96,16 @@ absl::Status AppendForm(UnicodeForm form, absl::string_view text, std::string* o
   constexpr int kOptions[] = {UTF8PROC_COMPOSE, UTF8PROC_DECOMPOSE,
                               UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
                               UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT};
-  utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-      static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | kOptions[static_cast<int>(form)]));
-  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(mapped, std::free);
-  if (size < 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a text of ", text.size(), " bytes cannot be normalized (", size, ")"));
-  }
-  out->append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+  const auto options =
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | kOptions[static_cast<int>(form)]);
+  std::vector<utf8proc_int32_t> points;
+  RETURN_IF_ERROR(Decompose(text, options, &points));
+  OrderMarks(&points);
+  const auto num_points = static_cast<utf8proc_ssize_t>(points.size());
+  points.push_back(0);  // utf8proc ends the text that it writes in place
+  const utf8proc_ssize_t size = utf8proc_reencode(points.data(), num_points, options);
+  if (size < 0) return CannotNormalize(text, size);
+  out->append(reinterpret_cast<const char*>(points.data()), static_cast<size_t>(size));
   return absl::OkStatus();
 }
 
@@ -191,10 +233,28 @@ void Nmt(std::string* text) {
   });
 }
 
-// Puts `from` through the charsmap, longest keys first.
-void AppendMapped(const Charsmap* charsmap, absl::string_view from, std::string* mapped) {
+absl::Status CheckGrowth(const std::string& text, size_t most) {
+  if (text.size() <= most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the tokenizer's normalizer makes ", text.size(),
+                                                   " bytes of a text, more than ", kMostGrowth,
+                                                   " times what it had"));
+}
+
+// A charsmap says which bytes replace which: any.
+absl::Status CheckMapped(const std::string& mapped, size_t most) {
+  RETURN_IF_ERROR(CheckGrowth(mapped, most));
+  if (IsUtf8(mapped)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the tokenizer's precompiled charsmap makes bytes of the text that are no UTF-8, expected "
+      "UTF-8; take the tokenizer as it was published");
+}
+
+// Puts `from` through the charsmap, longest keys first. It stops where `mapped` has more than
+// `most` bytes.
+void AppendMapped(const Charsmap* charsmap, absl::string_view from, size_t most,
+                  std::string* mapped) {
   if (charsmap == nullptr) return absl::StrAppend(mapped, from);
-  for (size_t at = 0; at < from.size();) {
+  for (size_t at = 0; at < from.size() && mapped->size() <= most;) {
     const Charsmap::Replaced key = charsmap->Longest(from.substr(at));
     const size_t bytes =
         key.bytes > 0 ? key.bytes : static_cast<size_t>(CharacterAt(from, at).bytes);
@@ -204,10 +264,10 @@ void AppendMapped(const Charsmap* charsmap, absl::string_view from, std::string*
 }
 
 // Spaces at both ends go and runs of them become one, where they are joined.
-void SentencePiece(const SentencePieceStep& step, std::string* text) {
+absl::Status SentencePiece(const SentencePieceStep& step, size_t most, std::string* text) {
   std::string mapped;
   if (step.kept == nullptr) {
-    AppendMapped(step.charsmap.get(), *text, &mapped);
+    AppendMapped(step.charsmap.get(), *text, most, &mapped);
   } else {
     size_t done = 0;
     const absl::string_view from = *text;
@@ -218,13 +278,14 @@ void SentencePiece(const SentencePieceStep& step, std::string* text) {
         from, Specials::kParse, [](int32_t) {},
         [&](size_t begin, size_t end) {
           keep(begin);
-          AppendMapped(step.charsmap.get(), from.substr(begin, end - begin), &mapped);
+          AppendMapped(step.charsmap.get(), from.substr(begin, end - begin), most, &mapped);
           done = end;
-          return absl::OkStatus();
+          return CheckGrowth(mapped, most);
         });
-    CHECK(cut.ok());  // nothing is refused
+    RETURN_IF_ERROR(cut);
     keep(from.size());
   }
+  if (step.charsmap != nullptr) RETURN_IF_ERROR(CheckMapped(mapped, most));
   if (step.joins_spaces) {
     std::string joined;
     for (const char byte : mapped) {
@@ -238,12 +299,15 @@ void SentencePiece(const SentencePieceStep& step, std::string* text) {
   }
   if (step.marks_spaces) mapped = ReplacedAll(mapped, " ", kSpaceMarkText);
   *text = std::move(mapped);
+  return absl::OkStatus();
 }
 
 // One function for each kind of step.
 class Applier {
  public:
-  Applier(RegexScratch* scratch, std::string* text) : scratch_(scratch), text_(text) {}
+  // `most`: bytes that the text may have.
+  Applier(RegexScratch* scratch, size_t most, std::string* text)
+      : scratch_(scratch), most_(most), text_(text) {}
 
   absl::Status operator()(UnicodeForm form) const { return ToForm(form, text_); }
   absl::Status operator()(const LowercaseStep&) const {
@@ -274,17 +338,18 @@ class Applier {
   }
   absl::Status operator()(const Charsmap& map) const {
     std::string mapped;
-    map.AppendByGraphemes(*text_, &mapped);
+    map.AppendByGraphemes(*text_, most_, &mapped);
+    RETURN_IF_ERROR(CheckMapped(mapped, most_));
     *text_ = std::move(mapped);
     return absl::OkStatus();
   }
   absl::Status operator()(const SentencePieceStep& step) const {
-    SentencePiece(step, text_);
-    return absl::OkStatus();
+    return SentencePiece(step, most_, text_);
   }
 
  private:
   RegexScratch* const scratch_;
+  const size_t most_;
   std::string* const text_;
 };
 
@@ -299,11 +364,8 @@ absl::Status Normalize(const std::vector<NormalizerStep>& steps, RegexScratch* s
                        std::string* text) {
   const size_t most = text->size() * kMostGrowth + (size_t{1} << 16);
   for (const NormalizerStep& step : steps) {
-    RETURN_IF_ERROR(std::visit(Applier(scratch, text), step));
-    if (text->size() <= most) continue;
-    return absl::ResourceExhaustedError(absl::StrCat("the tokenizer's normalizer makes ",
-                                                     text->size(), " bytes of a text, more than ",
-                                                     kMostGrowth, " times what it had"));
+    RETURN_IF_ERROR(std::visit(Applier(scratch, most, text), step));
+    RETURN_IF_ERROR(CheckGrowth(*text, most));
   }
   return absl::OkStatus();
 }

@@ -36,7 +36,8 @@ absl::StatusOr<TokenizerParts> PartsOfFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostIndexBytes));
   const std::string extension = std::filesystem::path(path).extension().string();
   const bool begins_as_json = absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
-  const bool is_model = extension == ".tiktoken" || absl::StrContains(path, ".model");
+  const std::string name = std::filesystem::path(path).filename().string();
+  const bool is_model = extension == ".tiktoken" || absl::StrContains(name, ".model");
   if (extension == ".json" || (!is_model && begins_as_json)) return PartsOfJson(text, path);
   if (is_model && IsTiktoken(text)) return PartsOfTiktoken(text, path);
   if (is_model) return PartsOfSentencePiece(text, path);

@@ -176,6 +176,27 @@ class Cutter {
     return absl::OkStatus();
   }
 
+  // As \w+|[^\w\s]+ of Rust's regex does, which has the joiners and the letters in circles in \w.
+  absl::Status CutPiece(const WordsStep&, const TextPiece& piece) {
+    enum class Kind { kSpace, kWord, kSign };
+    Kind last = Kind::kSpace;
+    size_t begin = 0;
+    for (size_t at = 0; at < piece.text.size();) {
+      const Character character = CharacterAt(piece.text, at);
+      const Kind kind = IsSpace(character.code_point)  ? Kind::kSpace
+                        : IsWord(character.code_point) ? Kind::kWord
+                                                       : Kind::kSign;
+      if (kind != last) {
+        if (last != Kind::kSpace) Put(piece, begin, at);
+        begin = at;
+        last = kind;
+      }
+      at += static_cast<size_t>(character.bytes);
+    }
+    if (last != Kind::kSpace) Put(piece, begin, piece.text.size());
+    return absl::OkStatus();
+  }
+
   absl::Status CutPiece(const MetaspaceStep& step, const TextPiece& piece) {
     std::string text = ReplacedAll(piece.text, " ", step.mark);
     const bool is_prepended = step.prepend == MetaspaceStep::Prepend::kAlways ||

@@ -31,6 +31,7 @@ struct ClassSplitStep {
   CharacterClass of = CharacterClass::kNumber;
   SplitBehavior behavior = SplitBehavior::kIsolated;
 };
+struct WordsStep {};  // runs of IsWord, runs of what is neither that nor space; space is removed
 struct MetaspaceStep {
   enum class Prepend { kAlways, kFirst, kNever };
   std::string mark = "\xE2\x96\x81";  // U+2581
@@ -44,7 +45,8 @@ struct ByteLevelStep {
   bool writes_characters = true;       // false: pieces stay bytes, for a model that takes bytes
 };
 
-using PreTokenizerStep = std::variant<SplitStep, ClassSplitStep, MetaspaceStep, ByteLevelStep>;
+using PreTokenizerStep =
+    std::variant<SplitStep, ClassSplitStep, WordsStep, MetaspaceStep, ByteLevelStep>;
 
 struct TextPiece {
   absl::string_view text;

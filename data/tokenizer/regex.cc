@@ -17,7 +17,10 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostExpressionBytes = size_t{1} << 14;
-constexpr uint32_t kMostTries = 10'000'000;
+constexpr uint64_t kMostTries = 10'000'000, kTriesOfByte = 64;
+// A match that needs no more is free: there are as many as characters.
+constexpr uint32_t kFewTries = 1024;
+constexpr uint64_t kMostOfOne = uint64_t{1} << 31;  // a power of two: PCRE2 counts in 32 bits
 constexpr size_t kStackBegin = size_t{32} << 10, kStackMost = size_t{8} << 20;
 
 }  // namespace
@@ -30,8 +33,12 @@ struct RegexScratch::Memory {
 
 RegexScratch::RegexScratch() : memory_(new Memory()) {
   CHECK(memory_->data != nullptr && memory_->context != nullptr && memory_->stack != nullptr);
-  pcre2_set_match_limit(memory_->context, kMostTries);
   pcre2_jit_stack_assign(memory_->context, nullptr, memory_->stack);
+  Restart(0);
+}
+
+void RegexScratch::Restart(size_t text_bytes) {
+  tries_left_ = kMostTries + kTriesOfByte * text_bytes;
 }
 
 void RegexScratch::Free::operator()(Memory* memory) const {
@@ -83,7 +90,7 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& expression, RegexDialect
   Regex regex;
   regex.words_ = AsciiWordRulesOf(expression);
   for (const bool is_wide : {false, true}) {
-    const absl::StatusOr<std::string> widened = WidenedExpression(expression, is_wide);
+    const absl::StatusOr<std::string> widened = WidenedExpression(expression, is_wide, dialect);
     if (!widened.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("\"", Shortened(expression), "\": ", widened.status().message()));
@@ -102,14 +109,24 @@ absl::StatusOr<Regex::Match> Regex::Find(absl::string_view text, size_t at, bool
                                          RegexScratch* scratch) const {
   const Code& code = is_wide ? *wide_ : *plain_;
   RegexScratch::Memory& memory = *scratch->memory_;
-  const int found =
-      pcre2_jit_match(code.compiled, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                      PCRE2_NO_UTF_CHECK, memory.data, memory.context);
+  // PCRE2 does not say how often it tried, but fails beyond a limit: that doubles, and what failed
+  // is paid for.
+  int found = PCRE2_ERROR_MATCHLIMIT;
+  for (uint64_t limit = kFewTries; found == PCRE2_ERROR_MATCHLIMIT; limit *= 2) {
+    if (limit > kFewTries) {
+      if (limit > kMostOfOne || scratch->tries_left_ < limit) break;
+      scratch->tries_left_ -= limit;
+    }
+    pcre2_set_match_limit(memory.context, static_cast<uint32_t>(limit));
+    found = pcre2_jit_match(code.compiled, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                            at, PCRE2_NO_UTF_CHECK, memory.data, memory.context);
+  }
   if (found == PCRE2_ERROR_NOMATCH) return Match{};
   if (found < 0) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the tokenizer's expression cannot be matched at byte ", at, " of a text of ", text.size(),
-        " bytes: it tries more than ", kMostTries, " ways (PCRE2 says ", found, ")"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the tokenizer's expression cannot be matched at byte ", at, " of a text of ",
+                     text.size(), " bytes: it tries more than ", kMostTries, " ways and ",
+                     kTriesOfByte, " a byte in this text (PCRE2 says ", found, ")"));
   }
   const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(memory.data);
   if (ends[0] > ends[1] || ends[0] < at) return Match{};  // \K in a look-around

@@ -5,6 +5,7 @@
 // own.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,13 +17,16 @@
 
 namespace weft {
 
-// The dialect says what ^ and $ mean: the ends of lines (Oniguruma) or of the text.
+// The dialect says what ^ and $ mean: the ends of lines (Oniguruma) or of the text; and what is
+// refused since it means another thing there.
 enum class RegexDialect { kOniguruma, kFancy };
 
-// RegexScratch is what matching writes into.
+// RegexScratch is what matching writes into. It holds what one text may cost.
 class RegexScratch {
  public:
   RegexScratch();
+  // A text of so many bytes begins: all its matches together may try 10 million ways and 64 a byte.
+  void Restart(size_t text_bytes);
 
  private:
   friend class Regex;
@@ -31,6 +35,7 @@ class RegexScratch {
     void operator()(Memory* memory) const;
   };
   std::unique_ptr<Memory, Free> memory_;
+  uint64_t tries_left_ = 0;
 };
 
 class Regex {
@@ -47,8 +52,8 @@ class Regex {
   // The words that it finds in ASCII, if it is one of the known expressions.
   const std::optional<AsciiWordRules>& words() const { return words_; }
   // Returns the first match from `at` on. REQUIRES: text is UTF-8, at <= text.size() lies between
-  // characters, is_wide is NeedsWide of the text or true. ResourceExhausted: the expression tries
-  // more than 10 million ways to match this text.
+  // characters, is_wide is NeedsWide of the text or true. ResourceExhausted: the matches since the
+  // scratch was restarted try more ways than it has left.
   absl::StatusOr<Match> Find(absl::string_view text, size_t at, bool is_wide,
                              RegexScratch* scratch) const;
 
@@ -63,7 +68,8 @@ class Regex {
 };
 
 // The expression with \s, \S, \w, \W, and, if `is_wide`, \p{..} and \d as Unicode 16 has them.
-// InvalidArgument, naming what is not known: \b, \h, classes in classes.
-absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide);
+// InvalidArgument, naming what is not known: \b, \h, classes in classes, (?m), {n}+ of Oniguruma.
+absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide,
+                                              RegexDialect dialect);
 
 }  // namespace weft

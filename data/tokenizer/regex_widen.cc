@@ -1,11 +1,15 @@
 // The part of regex.h that rewrites expressions; it knows nothing of PCRE2's calls.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/tokenizer/newer_unicode.h"
 #include "data/tokenizer/regex.h"
 #include "plan/errors.h"
+#include "text/json.h"
 
 namespace weft {
 namespace {
@@ -23,10 +27,20 @@ void AppendRange(char32_t first, char32_t last, std::string* members) {
   absl::StrAppendFormat(members, "\\x{%x}-\\x{%x}", first, last);
 }
 
-// Members of \p{name}: L, Lu and the like; other properties are as PCRE2 has them.
+// General categories alone: a script's name means its extensions to PCRE2, and the script itself
+// to the others.
+bool IsCategory(absl::string_view name) {
+  constexpr absl::string_view kNames[] = {
+      "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
+      "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi",
+      "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+// Members of \p{name}. REQUIRES: a general category.
 std::string Property(absl::string_view name, bool is_wide) {
   std::string members = absl::StrCat("\\p{", name, "}");
-  if (!is_wide || name.empty() || name.size() > 2) return members;
+  if (!is_wide) return members;
   for (const CategoryRange& range : NewerCategories()) {
     const bool is_of_it = std::strncmp(range.category, name.data(), name.size()) == 0;
     if (is_of_it) AppendRange(range.first, range.last, &members);
@@ -45,7 +59,8 @@ std::string WordMembers(bool is_wide) {
 
 class Widener {
  public:
-  Widener(absl::string_view text, bool is_wide) : text_(text), is_wide_(is_wide) {}
+  Widener(absl::string_view text, bool is_wide, RegexDialect dialect)
+      : text_(text), is_wide_(is_wide), is_oniguruma_(dialect == RegexDialect::kOniguruma) {}
 
   absl::StatusOr<std::string> Widened() {
     while (at_ < text_.size()) {
@@ -54,7 +69,7 @@ class Widener {
       } else if (in_class_) {
         RETURN_IF_ERROR(TakeInClass());
       } else {
-        TakeOutside();
+        RETURN_IF_ERROR(TakeOutside());
       }
     }
     return std::move(out_);
@@ -64,11 +79,13 @@ class Widener {
   absl::Status Unknown(absl::string_view what) const {
     return absl::InvalidArgumentError(absl::StrCat(
         "found ", what, " at byte ", at_, " of the expression, which is not built in; known are ",
-        "literals, classes without classes inside, \\p{..}, \\s, \\w, \\d, groups, ",
+        "literals, classes without classes inside, \\p{L} and the like, \\s, \\w, \\d, groups, ",
         "alternatives, look-around and repetitions"));
   }
 
-  void TakeOutside() {
+  absl::Status TakeOutside() {
+    if (text_[at_] == '(') RETURN_IF_ERROR(CheckGroup());
+    if (text_[at_] == '{') RETURN_IF_ERROR(CheckRepetition());
     if (text_[at_] == '[') {
       in_class_ = true;
       out_.push_back(text_[at_++]);
@@ -77,9 +94,44 @@ class Widener {
         absl::StrAppend(&out_, "\\]");
         ++at_;
       }
-      return;
+      return absl::OkStatus();
     }
     out_.push_back(text_[at_++]);
+    return absl::OkStatus();
+  }
+
+  // Groups that are known: plain, (?:, look-around, atomic, named, and (?i or (?x: m and s change
+  // their meaning with the dialect. Oniguruma has an option without : reach over the alternatives
+  // behind it, unless it begins the expression.
+  absl::Status CheckGroup() const {
+    const absl::string_view rest = text_.substr(at_ + 1);
+    if (absl::StartsWith(rest, "*")) return Unknown("a group (*");
+    if (!absl::StartsWith(rest, "?")) return absl::OkStatus();
+    for (const char* const known : {"?:", "?=", "?!", "?>", "?<", "?P<"}) {
+      if (absl::StartsWith(rest, known)) return absl::OkStatus();
+    }
+    const size_t end = rest.find_first_not_of(is_oniguruma_ ? "ix-" : "isx-", 1);
+    const bool is_known = end != absl::string_view::npos && end > 1 &&
+                          (rest[end] == ':' || (rest[end] == ')' && (!is_oniguruma_ || at_ == 0)));
+    if (is_known) return absl::OkStatus();
+    return Unknown(
+        absl::StrCat("a group (", Shortened(rest.substr(0, std::min(end, rest.size()) + 1))));
+  }
+
+  // PCRE2 takes {,n} as it stands, and {n,m}+ and {n}? as one possessive or lazy repetition where
+  // Oniguruma has two, one of the other.
+  absl::Status CheckRepetition() const {
+    const absl::string_view rest = text_.substr(at_ + 1);
+    const size_t end = rest.find_first_not_of("0123456789,");
+    if (end == absl::string_view::npos || rest[end] != '}' || end == 0) return absl::OkStatus();
+    const absl::string_view counts = rest.substr(0, end);
+    const absl::string_view shown = text_.substr(at_, end + 3);
+    if (counts[0] == ',')
+      return Unknown(absl::StrCat("the repetition ", Shortened(shown.substr(0, end + 2))));
+    if (!is_oniguruma_ || end + 1 >= rest.size()) return absl::OkStatus();
+    const bool is_exact = !absl::StrContains(counts, ",");
+    const bool is_twice = rest[end + 1] == '+' || (rest[end + 1] == '?' && is_exact);
+    return is_twice ? Unknown(absl::StrCat("the repetition ", Shortened(shown))) : absl::OkStatus();
   }
 
   absl::Status TakeInClass() {
@@ -134,6 +186,10 @@ class Widener {
       case 'k':
       case 'Q':
       case 'C':
+      case 'E':
+      case 'N':
+      case 'v':
+      case 'V':
         return Unknown(absl::StrCat("\\", std::string(1, kind)));
       default:
         if (kind >= '1' && kind <= '9') return Unknown("a reference to a group");
@@ -158,6 +214,9 @@ class Widener {
       name.remove_prefix(1);
     }
     if (name == "C" || name == "Cn") return Unknown("\\p{C}");
+    if (!IsCategory(name)) {
+      return Unknown(absl::StrCat("\\p{", Shortened(name), "}, which is no general category,"));
+    }
     if (is_negated && in_class_) return Unknown("a negated property in a class");
     Put(Property(name, is_wide_), is_negated);
     at_ = end;
@@ -166,6 +225,7 @@ class Widener {
 
   const absl::string_view text_;
   const bool is_wide_;
+  const bool is_oniguruma_;
   std::string out_;
   size_t at_ = 0;
   bool in_class_ = false;
@@ -173,8 +233,9 @@ class Widener {
 
 }  // namespace
 
-absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide) {
-  return Widener(expression, is_wide).Widened();
+absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide,
+                                              RegexDialect dialect) {
+  return Widener(expression, is_wide, dialect).Widened();
 }
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "data/tokenizer/charsmap.h"
+#include "data/tokenizer/json_text.h"
 #include "plan/errors.h"
 #include "text/json.h"
 
@@ -37,10 +38,12 @@ struct Encoding {
   const char* name;
   const char* expression;
   std::vector<NamedId> specials;
-  int64_t reserved_begin, reserved_end;  // ids of <|reserved_n|> (o200k_harmony)
+  // Ids between these that are not among them: <|reserved_id|> (o200k_harmony), or, numbered from
+  // 0, <|reserved_special_token_n|> (llama3).
+  int64_t reserved_begin, reserved_end;
 };
 
-// openai_public.py of tiktoken 0.14; Llama 3's tokenizer.py.
+// openai_public.py of tiktoken 0.14; tokenizer_config.json of Llama 3.1.
 const std::vector<Encoding>& Encodings() {
   static const auto* const encodings = new std::vector<Encoding>{
       {"r50k_base", kR50k, {{kEnd, 50256}}, 0, 0},
@@ -79,11 +82,14 @@ const std::vector<Encoding>& Encodings() {
        kLlama3,
        {{"<|begin_of_text|>", 128000},
         {"<|end_of_text|>", 128001},
+        {"<|finetune_right_pad_id|>", 128004},
         {"<|start_header_id|>", 128006},
         {"<|end_header_id|>", 128007},
-        {"<|eot_id|>", 128009}},
-       0,
-       0}};
+        {"<|eom_id|>", 128008},
+        {"<|eot_id|>", 128009},
+        {"<|python_tag|>", 128010}},
+       128002,
+       128256}};
   return *encodings;
 }
 
@@ -115,7 +121,9 @@ constexpr const char* kTekkenSpecials[] = {"<unk>",
 
 // Every two tokens that make a third merge at the rank of that one. REQUIRES: ids rise with ranks.
 PairTable MergesByRank(const Vocabulary& tokens) {
-  PairTable merges(static_cast<size_t>(tokens.size()) * 4);
+  int64_t num_tokens = 0;  // ids have gaps
+  for (int32_t id = 0; id < tokens.size(); ++id) num_tokens += tokens.Has(id) ? 1 : 0;
+  PairTable merges(static_cast<size_t>(num_tokens) * 4);
   for (int32_t id = 0; id < tokens.size(); ++id) {
     const absl::string_view text = tokens.Text(id);
     if (tokens.Find(text) != id) continue;
@@ -136,6 +144,7 @@ absl::Status AddSpecial(std::string content, int32_t id, const std::string& path
         absl::StrCat(path, ": found a token of the rank ", id, ", which is that of ",
                      Shortened(content), "; expected fewer tokens, or another name of the file"));
   }
+  RETURN_IF_ERROR(CheckTokenBytes(content, kMostAddedBytes, path));
   AddedToken token;
   token.content = std::move(content);
   token.id = id;
@@ -219,10 +228,14 @@ absl::StatusOr<TokenizerParts> PartsOfTiktoken(absl::string_view text, const std
     for (const auto& [content, id] : encoding.specials) {
       RETURN_IF_ERROR(AddSpecial(content, id, path, &parts));
     }
+    int64_t num_reserved = 0;
     for (int64_t id = encoding.reserved_begin; id < encoding.reserved_end; ++id) {
       const auto of = static_cast<int32_t>(id);
       if (parts.texts.Has(of)) continue;
-      RETURN_IF_ERROR(AddSpecial(absl::StrCat("<|reserved_", id, "|>"), of, path, &parts));
+      const std::string content =
+          name == "llama3" ? absl::StrCat("<|reserved_special_token_", num_reserved++, "|>")
+                           : absl::StrCat("<|reserved_", id, "|>");
+      RETURN_IF_ERROR(AddSpecial(content, of, path, &parts));
     }
     if (name == "llama3") parts.before = {128000};
     for (const AddedToken& token : parts.added) {
@@ -239,15 +252,19 @@ absl::StatusOr<TokenizerParts> PartsOfTiktoken(absl::string_view text, const std
 }
 
 absl::StatusOr<TokenizerParts> PartsOfTekken(const LargeJson& json, const std::string& path) {
+  constexpr int64_t kMostSpecials = int64_t{1} << 16;
   const nlohmann::json& config = ValueAt(json.rest, "/config");
   const nlohmann::json& size = ValueAt(config, "/default_vocab_size");
   const nlohmann::json& specials = ValueAt(config, "/default_num_special_tokens");
   const std::string expression = TextAt(config, "pattern");
   const bool is_sized = size.is_number_unsigned() && specials.is_number_unsigned() &&
-                        size < kMostTokens && specials <= size;
+                        size < kMostTokens && specials <= size && specials <= kMostSpecials;
   if (!is_sized || expression.empty()) {
-    return UnknownPart(path, "/config", config,
-                       "pattern, default_vocab_size and default_num_special_tokens");
+    return UnknownPart(
+        path, "/config", config,
+        absl::StrCat("pattern, default_vocab_size and default_num_special_tokens, at "
+                     "most ",
+                     kMostSpecials));
   }
   const auto shift = specials.get<int32_t>();
   const int64_t num_tokens = size.get<int64_t>() - shift;

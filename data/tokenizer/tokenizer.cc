@@ -60,6 +60,7 @@ absl::Status Tokenizer::Encode(absl::string_view text, const EncodeOptions& opti
     scratch->replaced_ = WithReplacements(text);
     text = scratch->replaced_;
   }
+  scratch->pieces_.regex.Restart(text.size());
   if (options.adds_ends) ids->insert(ids->end(), parts_.before.begin(), parts_.before.end());
   RETURN_IF_ERROR(as_given_.Cut(
       text, options.specials, [ids](int32_t id) { ids->push_back(id); },

@@ -30,6 +30,7 @@ absl::Status ReadAdded(const Value& list, const std::string& path, TokenizerPart
     }
     AddedToken token;
     token.content = content.get<std::string>();
+    RETURN_IF_ERROR(CheckTokenBytes(token.content, kMostAddedBytes, path));
     ASSIGN_OR_RETURN(token.id, TokenIdOf(id, token.content, path));
     const int32_t known = parts->texts.Find(token.content);
     if (known != kNoToken && known != token.id) {
@@ -157,8 +158,11 @@ absl::Status ReadUnigram(const LargeJson& json, const std::string& path, Tokeniz
     }
   }
   std::vector<double> scores;
-  for (const auto& [text, score] : json.scores) scores.push_back(score);
-  if (scores.empty()) {
+  for (const auto& [text, score] : json.scores) {
+    RETURN_IF_ERROR(CheckTokenBytes(text, kMostTokenBytes, path));
+    scores.push_back(score);
+  }
+  if (scores.empty() || !json.ids.empty() || parts->texts.size() != std::ssize(scores)) {
     return UnknownPart(path, "/model/vocab", Value("a map"), "a list of tokens and scores");
   }
   parts->model = std::make_shared<const Unigram>(parts->texts, std::move(scores), rules);
@@ -172,8 +176,17 @@ absl::Status ReadWordPiece(const LargeJson& json, const std::string& path, Token
     return UnknownPart(path, "/model/unk_token", ValueAt(model, "/unk_token"),
                        "a token of the vocabulary");
   }
+  for (const auto& [text, id] : json.ids) {
+    RETURN_IF_ERROR(CheckTokenBytes(text, kMostTokenBytes, path));
+  }
+  constexpr int64_t kMostCharacters = 1000;  // a word takes the square of them
   const Value& most = ValueAt(model, "/max_input_chars_per_word");
-  const int64_t most_characters = most.is_number_unsigned() ? most.get<int64_t>() : 100;
+  const bool is_known = most.is_null() || (most.is_number_unsigned() && most <= kMostCharacters);
+  if (!is_known) {
+    return UnknownPart(path, "/model/max_input_chars_per_word", most,
+                       absl::StrCat("0 to ", kMostCharacters));
+  }
+  const int64_t most_characters = most.is_null() ? 100 : most.get<int64_t>();
   parts->model = std::make_shared<const WordPiece>(
       parts->texts, TextAt(model, "continuing_subword_prefix", "##"), most_characters, unknown);
   return absl::OkStatus();
@@ -188,12 +201,31 @@ absl::Status ReadModel(const LargeJson& json, const std::string& path, Tokenizer
   return UnknownPart(path, "/model/type", ValueAt(model, "/type"), "BPE, Unigram or WordPiece");
 }
 
+// CLIP and RoBERTa have the same two files, and cut words or put tokens around a text otherwise.
+absl::Status CheckClass(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::optional<Value> config, ReadSmallJson(path));
+  if (!config) return absl::OkStatus();
+  const Value& name = ValueAt(*config, "/tokenizer_class");
+  if (name.is_null() || name == "GPT2Tokenizer" || name == "GPT2TokenizerFast") {
+    return absl::OkStatus();
+  }
+  return UnknownPart(
+      path, "/tokenizer_class", name,
+      "GPT2Tokenizer or GPT2TokenizerFast where there are vocab.json and merges.txt "
+      "alone; save it with transformers' fast tokenizer, which makes tokenizer.json");
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerParts> PartsOfTokenizerJson(const LargeJson& json,
                                                     const std::string& path) {
   TokenizerParts parts;
   const Value& rest = json.rest;
+  for (const char* const key :
+       {"normalizer", "pre_tokenizer", "decoder", "post_processor", "model", "added_tokens"}) {
+    const Value& part = ValueAt(rest, absl::StrCat("/", key).c_str());
+    RETURN_IF_ERROR(CheckKinds({{key, part}}, "", path));
+  }
   RETURN_IF_ERROR(ReadTexts(json, path, &parts));
   RETURN_IF_ERROR(ReadNormalizer(ValueAt(rest, "/normalizer"), path, &parts.normalizer));
   RETURN_IF_ERROR(ReadPreTokenizer(ValueAt(rest, "/pre_tokenizer"), path, &parts.pre_tokenizer));
@@ -214,6 +246,7 @@ absl::StatusOr<TokenizerParts> PartsOfOlderFiles(const std::string& folder) {
         vocab.status().message(), "; expected a folder with tokenizer.json, tekken.json, ",
         "tokenizer.model, or with vocab.json and merges.txt"));
   }
+  RETURN_IF_ERROR(CheckClass(folder + "/tokenizer_config.json"));
   ASSIGN_OR_RETURN(const std::string merges,
                    ReadWholeFile(folder + "/merges.txt", kMostIndexBytes));
   ASSIGN_OR_RETURN(const std::optional<Value> map, ReadSmallJson(path));

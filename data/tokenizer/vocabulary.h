@@ -15,6 +15,7 @@ inline constexpr int32_t kNoToken = -1;
 // A token of a file that lists tokens without merges has at most so many bytes: looking for its
 // merges takes the square of it.
 inline constexpr size_t kMostTokenBytes = 512;
+inline constexpr size_t kMostAddedBytes = 4096;           // of an added token
 inline constexpr int32_t kMostTokens = int32_t{1} << 22;  // ids are below it
 
 // Returns a hash of any bytes; the same on each machine of one byte order.

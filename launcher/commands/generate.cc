@@ -75,6 +75,8 @@ absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments
                                               const TokenText& text,
                                               std::optional<TokenFormat> format,
                                               const std::atomic<bool>& stop) {
+  ASSIGN_OR_RETURN(const EncodeOptions options,
+                   ParseEncodeOptions(arguments.specials, arguments.invalid_utf8));
   if (arguments.prompt_ids) {
     absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*arguments.prompt_ids);
     if (ids.ok()) return ids;
@@ -91,8 +93,6 @@ absl::StatusOr<std::vector<int32_t>> GivenIds(const GenerateArguments& arguments
                      format ? "" : ", or, of a model on bytes, --format bytes"));
   }
   ASSIGN_OR_RETURN(const std::string prompt, PromptText(arguments, stop));
-  ASSIGN_OR_RETURN(const EncodeOptions options,
-                   ParseEncodeOptions(arguments.specials, arguments.invalid_utf8));
   absl::StatusOr<std::vector<int32_t>> ids = text.Encode(prompt, options);
   if (ids.ok()) return ids;
   return absl::InvalidArgumentError(absl::StrCat("the prompt: ", ids.status().message()));

@@ -131,6 +131,43 @@ TEST(Regex, RefusesByNameWhatMeansAnotherThingElsewhere) {
   }
 }
 
+TEST(Regex, RefusesByDialectWhatMeansAnotherThingElsewhere) {
+  const struct {
+    const char* expression;
+    bool is_known_to_oniguruma, is_known_to_fancy;
+  } cases[] = {{R"(\p{N}{1,3}+)", false, true},
+               {R"(a{2}+)", false, true},
+               {R"(a{2}?)", false, true},
+               {R"(a{2,3}?)", true, true},
+               {R"(a{,3})", false, false},
+               {R"([a{,3}])", true, true},
+               {R"(\v)", false, false},
+               {R"([\V])", false, false},
+               {R"(\N)", false, false},
+               {R"((?m)a$)", false, false},
+               {R"((?im:a))", false, false},
+               {R"((?s:.))", false, true},
+               {R"((?i)a|b)", true, true},
+               {R"(c(?i)a|b)", false, true},
+               {R"((?i:a)(?=b)(?!b)(?<=c)(?<!d)(?>e))", true, true},
+               {R"((*UCP)a)", false, false},
+               {R"((?R))", false, false},
+               {R"(\p{Han})", false, false},
+               {R"(\p{Alphabetic})", false, false},
+               {R"(\p{Lu}\pN)", true, true}};
+  for (const auto& each : cases) {
+    const auto oniguruma = Regex::Compile(each.expression, RegexDialect::kOniguruma);
+    EXPECT_EQ(oniguruma.ok(), each.is_known_to_oniguruma) << each.expression << oniguruma.status();
+    const auto fancy = Regex::Compile(each.expression, RegexDialect::kFancy);
+    EXPECT_EQ(fancy.ok(), each.is_known_to_fancy) << each.expression << fancy.status();
+  }
+  const auto refused = Regex::Compile(R"(\p{N}{1,3}+)", RegexDialect::kOniguruma);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("the repetition {1,3}+ at byte 5"));
+  const auto script = Regex::Compile(R"(\p{Han})", RegexDialect::kOniguruma);
+  EXPECT_THAT(std::string(script.status().message()), HasSubstr("\\p{Han}, which is no general"));
+}
+
 TEST(Regex, GivesUpWhereItWouldTryWithoutEnd) {
   const auto regex = Regex::Compile("(a+)+$", RegexDialect::kFancy);
   ASSERT_TRUE(regex.ok());
@@ -140,7 +177,7 @@ TEST(Regex, GivesUpWhereItWouldTryWithoutEnd) {
   EXPECT_THAT(std::string(match.status().message()), HasSubstr("more than 10000000 ways"));
 }
 
-std::vector<std::string> PiecesOf(const SplitStep& step, absl::string_view text) {
+std::vector<std::string> PiecesOf(const PreTokenizerStep& step, absl::string_view text) {
   PieceScratch scratch;
   EXPECT_TRUE(PreTokenize({step}, text, true, &scratch).ok());
   std::vector<std::string> texts;
@@ -164,6 +201,18 @@ TEST(Split, BehavesAsDocumented) {
   step.is_inverted = true;
   step.behavior = SplitBehavior::kRemoved;
   EXPECT_THAT(PiecesOf(step, kText), ElementsAre("-", "-", "-"));
+}
+
+// Rust's regex, which tokenizers uses for Whitespace alone, has other words than Oniguruma.
+TEST(Whitespace, HasTheWordsOfRust) {
+  std::vector<PreTokenizerStep> steps;
+  ASSERT_TRUE(ReadPreTokenizer({{"type", "Whitespace"}}, "file", &steps).ok());
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_THAT(PiecesOf(steps[0], "10 m² ½x"), ElementsAre("10", "m", "²", "½", "x"));
+  EXPECT_THAT(PiecesOf(steps[0], "a\u200Cb\u200Dc"), ElementsAre("a\u200Cb\u200Dc"));
+  EXPECT_THAT(PiecesOf(steps[0], " Hey, a_b!?\n\tⓐⅷ\u0301 "),
+              ElementsAre("Hey", ",", "a_b", "!?", "ⓐⅷ\u0301"));
+  EXPECT_THAT(PiecesOf(steps[0], " \n"), ElementsAre());
 }
 
 // Long pieces are merged by a heap, short ones by looking through all: padding with a symbol that

@@ -197,6 +197,14 @@ TEST(Tokenizer, ReadsTheOlderPairOfFiles) {
   ASSERT_TRUE(returned.ok()) << returned.status();
   EXPECT_EQ(Parsed(returned, "the works of man"), Parsed(old, "the works of man"));
   EXPECT_EQ(Parsed(old, "<|endoftext|>"), std::vector<int32_t>{0});
+  for (const char* const known : {"GPT2Tokenizer", "GPT2TokenizerFast"}) {
+    folder.Write("tokenizer_config.json", absl::StrCat(R"({"tokenizer_class": ")", known, "\"}"));
+    EXPECT_TRUE(Tokenizer::Open(folder.path()).ok()) << known;
+  }
+  folder.Write("tokenizer_config.json", R"({"tokenizer_class": "CLIPTokenizer"})");
+  EXPECT_THAT(std::string(Tokenizer::Open(folder.path()).status().message()),
+              HasSubstr("tokenizer_config.json: /tokenizer_class: found CLIPTokenizer, expected"));
+  folder.Write("tokenizer_config.json", "{}");
   folder.Write("added_tokens.json", R"({"<pad>": 430})");
   EXPECT_EQ(Parsed(Tokenizer::Open(folder.path()), "<pad><pad>"), (std::vector<int32_t>{430, 430}));
 }
@@ -240,7 +248,8 @@ TEST(Tokenizer, RefusesWhatItIsNotByName) {
       {"/model/vocab/a", 1.5, "the id 1.5 of \"a\""},
       {"/model/vocab", 3, "/model/vocab: found 3, expected a map or a list"},
       {"/added_tokens/0/id", 7, "\"<|endoftext|>\", which the vocabulary says is 0"},
-      {"/added_tokens/0/content", 7, "an added token that is an object, expected content and id"},
+      {"/added_tokens/0/content", 7, "/added_tokens/content: found 7, expected a text"},
+      {"/added_tokens/0/id", nullptr, "an added token that is an object, expected content and id"},
       {"/post_processor",
        {{"type", "Other"}},
        "/post_processor/type: found Other, expected Template"},
@@ -281,6 +290,34 @@ TEST(Tokenizer, RefusesWhatIsNestedTooDeep) {
       HasSubstr("tokenizer.json: found no JSON object, expected one (nested deeper than 64)"));
 }
 
+std::string RanksOfBytes() {
+  std::string ranks;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char text = static_cast<char>(byte);
+    absl::StrAppend(&ranks, absl::Base64Escape(absl::string_view(&text, 1)), " ", byte, "\n");
+  }
+  return ranks;
+}
+
+TEST(Tokenizer, NamesThe256SpecialTokensOfLlama3) {
+  const Folder folder;
+  folder.Write("llama3.tiktoken", RanksOfBytes());
+  const auto tokenizer = Tokenizer::Open(folder.path() + "/llama3.tiktoken");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->vocab_size(), 128'256);
+  EXPECT_EQ(tokenizer->special_ids().size(), 256u);
+  const std::pair<int32_t, const char*> names[] = {{128000, "<|begin_of_text|>"},
+                                                   {128002, "<|reserved_special_token_0|>"},
+                                                   {128003, "<|reserved_special_token_1|>"},
+                                                   {128004, "<|finetune_right_pad_id|>"},
+                                                   {128005, "<|reserved_special_token_2|>"},
+                                                   {128008, "<|eom_id|>"},
+                                                   {128010, "<|python_tag|>"},
+                                                   {128011, "<|reserved_special_token_3|>"},
+                                                   {128255, "<|reserved_special_token_247|>"}};
+  for (const auto& [id, name] : names) EXPECT_EQ(tokenizer->Decode({id}), name);
+}
+
 TEST(Tokenizer, RefusesRankFilesOfUnknownNamesAndBadLines) {
   const Folder folder;
   folder.Write("mine.tiktoken", "IQ== 0\nIg== 1\n");
@@ -294,18 +331,19 @@ TEST(Tokenizer, RefusesRankFilesOfUnknownNamesAndBadLines) {
   EXPECT_THAT(
       std::string(Tokenizer::Open(folder.path() + "/cl100k_base.tiktoken").status().message()),
       HasSubstr("found no token for byte 0"));
-  std::string ranks;
-  for (int byte = 0; byte < 256; ++byte) {
-    const char text = static_cast<char>(byte);
-    absl::StrAppend(&ranks, absl::Base64Escape(absl::string_view(&text, 1)), " ", byte, "\n");
-  }
-  folder.Write("r50k_base.tiktoken", absl::StrCat(ranks, "YWI= 50256\n"));
+  folder.Write("r50k_base.tiktoken", absl::StrCat(RanksOfBytes(), "YWI= 50256\n"));
   EXPECT_THAT(
       std::string(Tokenizer::Open(folder.path() + "/r50k_base.tiktoken").status().message()),
       HasSubstr("a token of the rank 50256, which is that of <|endoftext|>"));
   folder.Write("tokenizer.model", std::string("\x0A\xFF\x01", 3));
   EXPECT_THAT(std::string(Tokenizer::Open(folder.path()).status().message()),
               HasSubstr("tokenizer.model: found no message of protobuf at byte 3"));
+  const Folder named;  // of another name than the file's own
+  std::filesystem::create_directory(named.path() + "/a.model");
+  named.Write("a.model/vocabulary.txt", "");
+  EXPECT_THAT(
+      std::string(Tokenizer::Open(named.path() + "/a.model/vocabulary.txt").status().message()),
+      HasSubstr("found a file named neither .json nor .tiktoken nor .model"));
   folder.Write("tokenizer.txt", "");
   EXPECT_THAT(std::string(Tokenizer::Open(folder.path() + "/tokenizer.txt").status().message()),
               HasSubstr("found a file named neither .json nor .tiktoken nor .model"));

@@ -229,6 +229,7 @@ TEST(Generate, RefusesByName) {
       {"generate saved --prompt a --hot", 2, "--hot"},
       {"generate saved --prompt-ids 1 '' --top-k 4", 2, "not expected"},
       {absl::StrCat("generate saved --prompt a --tokenizer ", Tokenizer()), 2, "leave it out"},
+      {"generate saved --prompt-ids 1 --specials no", 2, "--specials: found no; use refuse"},
       {"generate saved --prompt a --specials no", 2, "--specials: found no; use refuse, text or"},
       {"generate saved --prompt a --invalid-utf8 no", 2, "--invalid-utf8: found no; use refuse or"},
   };
