@@ -38,6 +38,7 @@ def level(use_regex):
 
 
 def write(folder):
+    os.makedirs(folder, exist_ok=True)
     path = sorted(glob.glob(os.path.dirname(mistral_common.__file__) + "/data/tekken*.json"))[0]
     vocab = json.load(open(path))["vocab"][:130072]
     ranks = {base64.b64decode(each["token_bytes"]): each["rank"] for each in vocab}
