@@ -98,7 +98,7 @@ void Decode(const MetaspaceDecoding& step, Tokens* tokens) {
   }
 }
 
-// As tokenizers' WordPiece cleans up each token.
+// tokenizers' WordPiece cleans up each token so.
 std::string Cleaned(absl::string_view text) {
   std::string cleaned(text);
   for (const auto& [what, by] : {std::pair{" .", "."},

@@ -302,7 +302,7 @@ absl::Status SentencePiece(const SentencePieceStep& step, size_t most, std::stri
   return absl::OkStatus();
 }
 
-// One function for each kind of step.
+// The overloads below carry out one kind of step each.
 class Applier {
  public:
   // `most`: bytes that the text may have.

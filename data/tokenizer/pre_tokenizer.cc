@@ -176,7 +176,7 @@ class Cutter {
     return absl::OkStatus();
   }
 
-  // As \w+|[^\w\s]+ of Rust's regex does, which has the joiners and the letters in circles in \w.
+  // Rust's regex cuts \w+|[^\w\s]+ so: its \w has the joiners and the letters in circles.
   absl::Status CutPiece(const WordsStep&, const TextPiece& piece) {
     enum class Kind { kSpace, kWord, kSign };
     Kind last = Kind::kSpace;

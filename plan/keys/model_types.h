@@ -18,7 +18,7 @@ bool HasWord(absl::string_view words, absl::string_view word);
 enum class ModelFamily { kGpt2, kLlama };
 Words WordsOf(ModelFamily);
 
-// Which blocks of a type's models slide where a file names a window and no list of blocks.
+// SlidingBlocks says which blocks of a type slide where a file names a window and no list of them.
 enum class SlidingBlocks {
   kAll,
   kFrom,      // those from max_window_layers on

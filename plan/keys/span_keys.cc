@@ -68,7 +68,7 @@ void CutDown(const Value& list, const Value& tree, int64_t num_blocks, std::vect
   if (is_cut && std::ssize(values) > num_blocks) values.resize(static_cast<size_t>(num_blocks));
 }
 
-// By block 1 or 0 in the file.
+// The file has 1 or 0 for each block.
 std::vector<bool> TurnsIn(const Value& node, Issues* issues) {
   std::vector<bool> turns;
   for (const Value& item : node.items) {

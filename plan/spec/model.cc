@@ -417,7 +417,7 @@ bool ComputeAlike(const ModelShape& a, const ModelShape& b) {
 
 namespace {
 
-// Which blocks of an architecture's models may slide.
+// A Sliding says which blocks of an architecture's models may slide.
 enum class Sliding { kNone, kAllOrNone, kAny };
 Sliding SlidingOf(Architecture architecture) {
   switch (architecture) {
