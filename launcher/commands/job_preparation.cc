@@ -22,7 +22,7 @@ struct TakenFolder {
   RunLock lock;
   std::optional<PreviousRun> previous;
   RunIdentified run;
-  std::vector<std::string> moved_aside;  // as Continuation's
+  std::vector<MovedRun> moved_aside;
 };
 
 absl::StatusOr<TakenFolder> TakeFolder(const RunPaths& paths) {
@@ -40,8 +40,8 @@ absl::StatusOr<TakenFolder> TakeFolderAnew(const JobSpec& job, const RunPaths& p
   ASSIGN_OR_RETURN(const RunIdentified old,
                    IdentifyRun(paths.folder, previous.ok() ? *previous : std::nullopt));
   ASSIGN_OR_RETURN(const std::string aside, MoveAside(job, paths.folder, old.id));
-  std::vector<std::string> moved;
-  if (!old.id.empty() && old.copied_from.empty()) moved.push_back(old.id);
+  const bool has_id = old.copied_from.empty();  // a copy names the run that it was made of
+  std::vector<MovedRun> moved = {{.id = has_id ? old.id : "", .folder = aside}};
   if (aside.empty()) return TakenFolder{std::move(lock), std::nullopt, {}, std::move(moved)};
   out << "fresh: the old run is now " << aside << "\n";
   ASSIGN_OR_RETURN(RunLock anew, RunLock::Take(paths.folder));

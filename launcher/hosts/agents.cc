@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<NetworkDoor>> Agents::Prepare() {
   const bool all_are_ours =
       std::all_of(agents_.begin(), agents_.end(), [](const auto& agent) { return agent->is_ours; });
   if (all_are_ours) return nullptr;
-  port_file_ = options_.run_folder + "/weftd.port";
+  port_file_ = PortPath(options_.run_folder);
   unlink(port_file_.c_str());
   if (options_.door) {
     auto door = std::make_unique<NetworkDoor>(*options_.door);

@@ -19,6 +19,11 @@
 
 namespace weft {
 
+// Returns the file that says at which port agents on other hosts reach the coordinator.
+inline std::string PortPath(const std::string& run_folder) {
+  return run_folder + "/weftd.port";
+}
+
 // NetworkDoor says how weftd is to listen for agents of other hosts.
 struct NetworkDoor {
   std::string address;      // of this host; port 0: any

@@ -205,6 +205,13 @@ void CleanAfter(const std::string& run_id) {
   RemoveTemporaryFolders(run_id);
 }
 
+// Removes what led to a weftd that is gone: one that was killed, or whose folder was moved while it
+// lived, leaves its socket.
+void RemoveDoors(const std::string& run_folder) {
+  unlink(SocketPath(run_folder).c_str());
+  unlink(PortPath(run_folder).c_str());
+}
+
 // `begin`: of what this weftd has written to its log. `disk`: as FullDiskText.
 std::string CoordinatorsEndText(const std::string& log, int64_t begin, const std::string& disk) {
   const std::string last = LastReasons(ReadTailFrom(log, begin, 4096), 1, 1000);
@@ -289,8 +296,11 @@ class Foreground {
     agents_.Leave(kGonePatienceMs);
     if (daemon_) daemon_->Stop(kPatienceMs);
     CleanAfter(run_id_);
-    for (const std::string& id : options_.continuation.moved_aside) CleanAfter(id);
-    unlink(options_.socket.c_str());
+    RemoveDoors(options_.paths.folder);
+    for (const MovedRun& moved : options_.continuation.moved_aside) {
+      if (!moved.id.empty()) CleanAfter(moved.id);
+      if (!moved.folder.empty()) RemoveDoors(moved.folder);
+    }
   }
 
   absl::Status StartAll() {

@@ -20,6 +20,12 @@ struct OlderCheckpoint {
   std::string folder;  // absolute
 };
 
+// A MovedRun is one that was moved out of the run folder (--fresh).
+struct MovedRun {
+  std::string id;      // empty: not known, or still another folder's
+  std::string folder;  // where it is now; empty: it had none
+};
+
 // A Continuation says how a run goes on. `notes`: accepted changes, for people.
 struct Continuation {
   int64_t after_step = 0;
@@ -30,8 +36,7 @@ struct Continuation {
   std::vector<std::string> notes;        // what is not as in the run before
   std::vector<std::string> damaged;      // checkpoints passed over: "step-20: ...", newest first
   std::vector<std::string> passed_over;  // step folders that are not this run's
-  // Ids of runs that were moved out of the folder (--fresh): what is left of them is to be ended.
-  std::vector<std::string> moved_aside;
+  std::vector<MovedRun> moved_aside;     // what is left of them is to be ended
 };
 
 // Compares with the run before and finds the checkpoint. `saved_step`: the last that the run is

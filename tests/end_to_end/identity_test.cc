@@ -73,13 +73,18 @@ class StoppedProcess {
 };
 
 // Kills the launcher of a run that trains, whose agent stands still and so does not leave.
-StoppedProcess CrashWithAnAgentThatStays(TinyRun& run) {
+StoppedProcess CrashWithAnAgentThatStays(TinyRun& run, bool kills_coordinator = false) {
   const std::unique_ptr<Child> weft = run.Run();
   run.WaitForStep(25);
   const std::vector<Found> agents = AgentsOf(run);
   EXPECT_EQ(agents.size(), 1u);
+  std::vector<Found> coordinators;
+  if (kills_coordinator) coordinators = run.Processes("weftd");
   StoppedProcess stopped(agents.empty() ? 0 : agents[0].pid);
+  // The coordinator neither follows the launcher in good order, nor does that start another one.
+  for (const Found& coordinator : coordinators) KillFound(coordinator, SIGSTOP);
   for (const Found& launcher : LaunchersOf(run)) KillFound(launcher, SIGKILL);
+  for (const Found& coordinator : coordinators) KillFound(coordinator, SIGKILL);
   EXPECT_TRUE(weft->Wait(kPatienceS));
   SleepSeconds(1);  // whoever leaves by itself has left
   EXPECT_EQ(AgentsOf(run).size(), 1u) << "it stands still";
@@ -206,10 +211,12 @@ TEST(Identity, OfALivingRunIsNotTakenByItsNamesakeUnderTheSamePath) {
   run.ExpectNothingLeft();
 }
 
-// A run that --fresh moves aside takes along what a crash has left of it.
+// A run that --fresh moves aside takes along what a crash has left of it: an agent that stands
+// still, and the doors of a coordinator that was killed.
 TEST(Identity, OfARunThatIsMovedAsideIsEndedToo) {
   TinyRun run;
-  const StoppedProcess agent = CrashWithAnAgentThatStays(run);
+  const StoppedProcess agent = CrashWithAnAgentThatStays(run, /*kills_coordinator=*/true);
+  ASSERT_TRUE(std::filesystem::exists(run.run_folder() + "/weftd.sock"));
   const std::string id = StatedRunId(run.run_folder());
   const TinyRun::Outcome outcome = run.RunToEnd({"--fresh"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
