@@ -61,14 +61,15 @@ class TimedDevice final : public PassingDevice {
   void BiasGradient(View dy, View dbias) override {
     Time("bias gradient", [&] { inner_.BiasGradient(dy, dbias); });
   }
-  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+  void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y, View mean,
                  View rstd) override {
-    Time("norm", [&] { inner_.LayerNorm(x, weight, bias, eps, y, mean, rstd); });
+    Time("norm", [&] { inner_.LayerNorm(x, weight, bias, constants, y, mean, rstd); });
   }
-  void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
-                         View dbias) override {
-    Time("norm gradient",
-         [&] { inner_.LayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias); });
+  void LayerNormGradient(View dy, View x, View weight, const NormConstants& constants, View mean,
+                         View rstd, View dx, View dweight, View dbias) override {
+    Time("norm gradient", [&] {
+      inner_.LayerNormGradient(dy, x, weight, constants, mean, rstd, dx, dweight, dbias);
+    });
   }
   void Gelu(View x, View y) override {
     Time("gelu", [&] { inner_.Gelu(x, y); });
@@ -117,14 +118,14 @@ class TimedDevice final : public PassingDevice {
     Time("cross-entropy",
          [&] { inner_.RowSumExp(logits, row_max, targets, first_id, row_sum, target_logit); });
   }
-  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
-                       View logits) override {
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
+                       const LossGradient& loss, View logits) override {
     Time("cross-entropy gradient",
-         [&] { inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits); });
+         [&] { inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, loss, logits); });
   }
-  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
-    Device::CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
+    Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
   void AddSumOfSquares(const View* xs, int64_t count, View total) override {
     Time("gradient norm", [&] { inner_.AddSumOfSquares(xs, count, total); });

@@ -31,7 +31,8 @@ OrderedJson JsonOf(const Value& value) {
   if (!value.is_scalar()) return json;
   if (value.quoted) return value.scalar;
   if (value.scalar == "true" || value.scalar == "false") return value.scalar == "true";
-  if (const std::optional<int64_t> whole = ParseWholeNumber(value.scalar)) return *whole;
+  const std::optional<int64_t> whole = ParseWholeNumber(value.scalar);
+  if (whole && value.scalar.find('.') == std::string::npos) return *whole;
   if (const std::optional<double> number = ParseNumber(value.scalar)) return *number;
   return value.scalar;
 }

@@ -49,6 +49,25 @@ constexpr LayerName kPhi3Layers[] = {{"input_layernorm", "norm1"},
                                      {"post_attention_layernorm", "norm2"},
                                      {"mlp.gate_up_proj", "mlp.gate mlp.up"},
                                      {"mlp.down_proj", "mlp.down"}};
+constexpr LayerName kGemma3Layers[] = {{"input_layernorm", "norm1"},
+                                       {"self_attn.q_proj", "attn.q"},
+                                       {"self_attn.k_proj", "attn.k"},
+                                       {"self_attn.v_proj", "attn.v"},
+                                       {"self_attn.o_proj", "attn.o"},
+                                       {"self_attn.q_norm", "attn.q_norm"},
+                                       {"self_attn.k_norm", "attn.k_norm"},
+                                       {"post_attention_layernorm", "post_norm1"},
+                                       {"pre_feedforward_layernorm", "norm2"},
+                                       {"mlp.gate_proj", "mlp.gate"},
+                                       {"mlp.up_proj", "mlp.up"},
+                                       {"mlp.down_proj", "mlp.down"},
+                                       {"post_feedforward_layernorm", "post_norm2"}};
+constexpr LayerName kGlm4Layers[] = {
+    {"input_layernorm", "norm1"},          {"self_attn.q_proj", "attn.q"},
+    {"self_attn.k_proj", "attn.k"},        {"self_attn.v_proj", "attn.v"},
+    {"self_attn.o_proj", "attn.o"},        {"post_self_attn_layernorm", "post_norm1"},
+    {"post_attention_layernorm", "norm2"}, {"mlp.gate_up_proj", "mlp.gate mlp.up"},
+    {"mlp.down_proj", "mlp.down"},         {"post_mlp_layernorm", "post_norm2"}};
 constexpr LayerName kStarcoder2Layers[] = {
     {"input_layernorm", "norm1"},   {"self_attn.q_proj", "attn.q"},
     {"self_attn.k_proj", "attn.k"}, {"self_attn.v_proj", "attn.v"},
@@ -64,6 +83,13 @@ Names NamesOf(const ModelShape& model) {
   absl::Span<const LayerName> layers = kLlamaLayers;
   if (architecture == Architecture::kPhi3) layers = kPhi3Layers;
   if (architecture == Architecture::kStarcoder2) layers = kStarcoder2Layers;
+  if (architecture == Architecture::kGemma2 || architecture == Architecture::kGemma3) {
+    layers = kGemma3Layers;  // a gemma2's but for the norms of heads
+  }
+  // A glm's are those of a glm4, which has more norms.
+  if (architecture == Architecture::kGlm || architecture == Architecture::kGlm4) {
+    layers = kGlm4Layers;
+  }
   return {"model.layers.", kLlamaBefore, layers, kLlamaBehind};
 }
 

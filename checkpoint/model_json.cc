@@ -73,6 +73,15 @@ constexpr Member kMembers[] = {
     {"window", &ModelShape::window, true},
     {"spans", &ModelShape::spans, true},
     {"turns", &ModelShape::turns, true},
+    {"sliding_rope_theta", &ModelShape::sliding_rope_theta, true},
+    {"rotary_share", &ModelShape::rotary_share, true},
+    {"interleaved_rotation", &ModelShape::interleaved_rotation, true},
+    {"post_norms", &ModelShape::post_norms, true},
+    {"norm_offset", &ModelShape::norm_offset, true},
+    {"scaled_embeddings", &ModelShape::scaled_embeddings, true},
+    {"query_scalar", &ModelShape::query_scalar, true},
+    {"attention_cap", &ModelShape::attention_cap, true},
+    {"logit_cap", &ModelShape::logit_cap, true},
 };
 
 // Calls visit(reference to the member's value).

@@ -41,7 +41,7 @@ class Builder {
     if (has_mean) op.statistics.push_back(AddStatistic(names.mean, x.rows, {}));
     op.statistics.push_back(AddStatistic(names.rstd, x.rows, {}));
     const GradientSum sum = x.rows == Rows::kPart ? GradientSum::kOwnTokens : GradientSum::kNone;
-    op.params.push_back(AddVector(names.param, ".weight", x.cols, sum, InitialValue::kOne));
+    op.params.push_back(AddVector(names.param, ".weight", x.cols, sum, FirstWeights()));
     if (has_mean) {
       op.params.push_back(AddVector(names.param, ".bias", x.cols, sum, InitialValue::kZero));
     }
@@ -54,7 +54,7 @@ class Builder {
     BlockOp op = {.kind = OpKind::kHeadNorm, .in = {in}};
     op.statistics = {AddStatistic(names.rstd, heads.rows, each)};
     op.params = {AddVector(names.param, ".weight", {.count = heads.cols.unit},
-                           GradientSum::kOwnHeads, InitialValue::kOne)};
+                           GradientSum::kOwnHeads, FirstWeights())};
     return AddOp(std::move(op), AddValue(names.out, heads.rows, heads.cols));
   }
 
@@ -65,6 +65,7 @@ class Builder {
     bool has_bias = false;
     absl::string_view joint = {};
     int64_t experts = 0;
+    bool is_summed = false;  // each tp rank then has its part of the sum
   };
   // A product cut by its inputs gives each tp rank a term of the sum, for all its tokens.
   int AddLinear(const LinearLayer& layer, int in, double std) {
@@ -81,7 +82,8 @@ class Builder {
           AddVector(layer.param, ".bias", layer.cols, GradientSum::kNone, InitialValue::kZero));
     }
     const bool is_cut = layer.cols.cut != DimCut::kWhole || x.cols.cut != DimCut::kWhole;
-    const Rows rows = is_cut && x.rows == Rows::kPart ? Rows::kTokens : x.rows;
+    const Rows terms = is_cut && x.rows == Rows::kPart ? Rows::kTokens : x.rows;
+    const Rows rows = layer.is_summed ? Rows::kPart : terms;
     return AddOp(std::move(op), AddValue(layer.out, rows, layer.cols));
   }
 
@@ -89,7 +91,12 @@ class Builder {
     const BlockValue x = block_.values[static_cast<size_t>(in)];
     const int out = AddValue(name, x.rows, x.cols);
     block_.values.back().place = in;
-    return AddOp({.kind = OpKind::kRotate, .in = {in}, .turns = model_.turns_in(of_block_)}, out);
+    return AddOp({.kind = OpKind::kRotate,
+                  .in = {in},
+                  .turns = model_.turns_in(of_block_),
+                  .are_interleaved = model_.interleaved_rotation,
+                  .angles = model_.rotation_of(of_block_)},
+                 out);
   }
 
   // `in`: queries, keys and values.
@@ -144,6 +151,10 @@ class Builder {
   }
 
  private:
+  InitialValue FirstWeights() const {
+    return model_.norm_offset == 1 ? InitialValue::kZero : InitialValue::kOne;
+  }
+
   int AddVector(absl::string_view layer, absl::string_view kind, Dim extent, GradientSum sum,
                 InitialValue initial) {
     block_.params.push_back(
@@ -226,9 +237,10 @@ struct FeedForwardNames {
   absl::string_view joint;  // of gate and up
 };
 
-// REQUIRES: a gate's activation is SiLU, that of a plain feed-forward is not (CheckModel).
+// REQUIRES: CheckModel.
 OpKind ActivationOf(const ModelShape& model) {
-  if (model.is_gated()) return OpKind::kSwiGlu;
+  const bool is_gelu = model.activation == Activation::kGelu;
+  if (model.is_gated()) return is_gelu ? OpKind::kGeGlu : OpKind::kSwiGlu;
   return model.activation == Activation::kGelu ? OpKind::kGelu : OpKind::kSquaredRelu;
 }
 
@@ -252,7 +264,8 @@ int AddFeedForward(const ModelShape& model, const FeedForwardNames& names, const
                             .out = names.out,
                             .cols = Builder::Whole(model.hidden_size),
                             .has_bias = biased,
-                            .experts = experts},
+                            .experts = experts,
+                            .is_summed = model.post_norms},
                            act, ResidualStd(model));
 }
 
@@ -321,7 +334,8 @@ const OpRule& RuleOf(OpKind kind) {
       // kScale, kAdd
       {},
       {.gradient = Gradient::kPasses},
-      // kGelu, kSquaredRelu, kSwiGlu
+      // kGelu, kSquaredRelu, kSwiGlu, kGeGlu
+      {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
       {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
       {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
       {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
@@ -354,9 +368,15 @@ BlockOps OpsOf(const ModelShape& model, int64_t block) {
   const int attention_out = builder.AddLinear({.param = "attn.o",
                                                .out = "attn_out",
                                                .cols = Builder::Whole(model.hidden_size),
-                                               .has_bias = model.has_output_bias()},
+                                               .has_bias = model.has_output_bias(),
+                                               .is_summed = model.post_norms},
                                               attended, ResidualStd(model));
-  const int x_mid = builder.AddResidual("x_mid", "attn_scaled", x, {attention_out});
+  const int attention_branch =
+      model.post_norms
+          ? builder.AddNorm({"post_norm1", "attn_normed", "post_norm1_mean", "post_norm1_rstd"},
+                            attention_out, has_mean)
+          : attention_out;
+  const int x_mid = builder.AddResidual("x_mid", "attn_scaled", x, {attention_branch});
   const int to_mlp =
       builder.AddNorm({"norm2", "norm2_out", "norm2_mean", "norm2_rstd"}, x_mid, has_mean);
   std::vector<int> branches;
@@ -366,6 +386,11 @@ BlockOps OpsOf(const ModelShape& model, int64_t block) {
     branches = {AddFeedForward(
         model, {"mlp.gate", "mlp.up", "mlp.down", "gate", "up", "act", "mlp_out", "gate_up"},
         Builder::Units(model.ffn_size, 1), 0, to_mlp, builder)};
+    if (model.post_norms) {
+      branches = {
+          builder.AddNorm({"post_norm2", "mlp_normed", "post_norm2_mean", "post_norm2_rstd"},
+                          branches.front(), has_mean)};
+    }
   }
   return builder.Take(builder.AddResidual("out", "mlp_scaled", x_mid, branches));
 }

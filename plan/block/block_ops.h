@@ -82,7 +82,8 @@ enum class OpKind {
   kAdd,        // in: a residual and what is added; out: the sum, in the place of the latter
   kGelu,       // in: x; out: its activation, likewise:
   kSquaredRelu,
-  kSwiGlu,     // in: gate, up; out: silu(gate) up
+  kSwiGlu,     // in: gate, up; out: silu(gate) up, likewise:
+  kGeGlu,      // gelu(gate) up
   kRoute,      // in: logits of all experts; out: shares of the chosen ones
   kDispatch,   // in: x; out: a row for each expert that a token is sent to
   kCombine,    // in: rows of experts, shares; out: their sum by token
@@ -113,9 +114,11 @@ struct BlockOp {
   // Linear layers with one name here follow each other, read the same input and may be one product
   // (Fuse); the name is that of the wide output. Empty: this one is by itself.
   absl::string_view joint = {};
-  double factor = 1;   // of kScale
-  int64_t window = 0;  // of kAttention: ModelShape::window_of
-  bool turns = true;   // of kRotate; else it does nothing, and its output is its input
+  double factor = 1;             // of kScale
+  int64_t window = 0;            // of kAttention: ModelShape::window_of
+  bool turns = true;             // of kRotate; else its output is its input
+  bool are_interleaved = false;  // of kRotate: ModelShape::interleaved_rotation
+  int angles = 0;                // of kRotate: ModelShape::rotation_of
   friend bool operator==(const BlockOp&, const BlockOp&) = default;
 };
 

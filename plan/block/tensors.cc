@@ -78,7 +78,7 @@ std::vector<TensorSpec> EndsOf(const ModelShape& model) {
     norm.initial = initial;
     norm.sum = GradientSum::kOwnTokens;
   };
-  add_norm("final_norm.weight", InitialValue::kOne);
+  add_norm("final_norm.weight", model.norm_offset == 1 ? InitialValue::kZero : InitialValue::kOne);
   if (model.has_layer_norms()) add_norm("final_norm.bias", InitialValue::kZero);
   if (!model.tied_embeddings) {
     tensors.push_back(

@@ -104,7 +104,10 @@ double SavedWithoutRecompute(const Question& question, const Sizes& sizes) {
   double bytes = 2 * sizes.element * residual;    // inputs of the norms
   bytes += 2 * sizes.linear * inputs;             // their outputs
   bytes += norm_statistics * 4 * sizes.residual;  // mean and inverse deviation, fp32
-  if (habits.dropout) bytes += 2 * residual;      // masks
+  // Norms after the branches keep their inputs; their outputs are terms of sums.
+  if (model.post_norms)
+    bytes += 2 * sizes.element * residual + 4 * norm_statistics * sizes.residual;
+  if (habits.dropout) bytes += 2 * residual;  // masks
   bytes += sizes.element * sizes.tokens * (sizes.query + sizes.key + sizes.values);
   if (model.qk_norms) {  // their inputs, and an inverse deviation a head
     bytes += sizes.element * sizes.tokens * (sizes.query + sizes.key) +

@@ -294,6 +294,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   const double whole = layout.sequence_ranks() > 1 ? 2 : 1;  // all tokens of a residual
   double bytes =
       element * tokens * (whole * hidden + gated * ffn / tp + query + output + key + values);
+  if (model.post_norms) bytes += 2 * element * tokens / layout.sequence_ranks() * hidden;
   // Keys and values of whole sequences, and their gradients.
   if (layout.cp > 1) bytes += 2 * element * tokens * layout.cp * (key + values);
   bytes += AttentionScratchBytes(question, layout);

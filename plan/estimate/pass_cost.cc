@@ -191,8 +191,8 @@ BlockElements ElementsOf(const Pass& pass) {
   const double qkv = share.attended();
   const double routed = share.copies;
   const double inner = share.inner + routed * share.expert_inner;
-  const double norms = 2 * 2 * share.width;      // read x, write y
-  const double residuals = 2 * 3 * share.width;  // read both, write the sum
+  const double norms = pass.question.model.post_norms ? 4 : 2;  // each reads x and writes y
+  const double residuals = 2 * 3 * share.width;                 // read both, write the sum
   const double biases = pass.biased ? 2 * (qkv + inner) : 0;
   const double wide_biases = pass.biased ? 2 * 2 * share.width : 0;
   const double activation = pass.gated ? 3 * inner : 2 * inner;
@@ -202,7 +202,7 @@ BlockElements ElementsOf(const Pass& pass) {
   double attended = pass.question.model.qk_norms ? 2 * (share.query + share.key_value) : 0;
   if (share.kv_rank > 0) attended += 2 * 2 * share.query;
   const double ranks = 2 * (share.query_rank + share.kv_rank);
-  return {.rows = pass.rows * (norms + residuals + wide_biases + ranks),
+  return {.rows = pass.rows * (2 * norms * share.width + residuals + wide_biases + ranks),
           .inner = pass.tokens * (biases + activation + routing + attended)};
 }
 

@@ -108,7 +108,7 @@ double RowsAndColumns(const Widths& widths) {
 }
 
 double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
-  double count = (model.has_layer_norms() ? 4 : 2) * widths.hidden;
+  double count = (model.has_layer_norms() ? 4 : 2) * (model.post_norms ? 2 : 1) * widths.hidden;
   if (model.qk_norms) count += 2 * static_cast<double>(model.head_dim);
   count += widths.query_rank + widths.kv_rank;  // their norms
   if (model.shared_expert_gate) count += widths.hidden;

@@ -101,7 +101,8 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   if (!question.engine.time.by_buckets || layout.tp == 1) return sum_s;
   const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
   if (layout.sequence_ranks() > 1) {
-    const double norms = model.has_layer_norms() ? 4 : 2;  // with their biases
+    // With their biases.
+    const double norms = (model.has_layer_norms() ? 4 : 2) * (model.post_norms ? 2 : 1);
     sum_s += norms * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * hidden);
   }
   if (model.qk_norms) {

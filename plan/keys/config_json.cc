@@ -52,9 +52,11 @@ constexpr absl::string_view kOffIfFalse =
     "sliding_window rope_scaling rope_parameters q_lora_rank head_dim n_inner num_key_value_heads "
     "attention_dropout resid_pdrop embd_pdrop attn_pdrop router_jitter_noise mlp_only_layers "
     "layer_types quantization_config pruned_heads per_layer_config n_shared_experts n_group "
-    "topk_group is_encoder_decoder";
+    "topk_group is_encoder_decoder attn_logit_softcapping final_logit_softcapping";
 
 constexpr absl::string_view kOriginalPositions = "original_max_position_embeddings";
+constexpr absl::string_view kSlidingTheta = "rope_local_base_freq";
+constexpr absl::string_view kRotaryShare = "partial_rotary_factor";
 constexpr absl::string_view kRopeMaps[] = {"rope_scaling", "rope_parameters"};
 
 bool IsFalse(const Value& value) {
@@ -130,7 +132,8 @@ class Reading {
     }
     const bool is_off = IsFalse(node) && HasWord(kOffIfFalse, name);
     for (const ChangingKey& changing : kChanging) {
-      if (changing.key == name) return is_off ? void() : TakeChanging(changing, node);
+      if (changing.key == name && !HasWord(type_.reads, name))
+        return is_off ? void() : TakeChanging(changing, node);
     }
     if (HasWord(kOfNoConsequence, name)) return;
     if (name == kOriginalPositions) return;  // TakeRope does
@@ -147,11 +150,13 @@ class Reading {
   }
 
   // Names of one function.
-  static Value SameInOurWords(absl::string_view name, const Value& node) {
+  Value SameInOurWords(absl::string_view name, const Value& node) const {
     Value same = node;
-    if (name == "hidden_act" && node.scalar == "swish") same.scalar = "silu";
-    if (name == "hidden_act" && node.scalar == "gelu_pytorch_tanh") same.scalar = "gelu_new";
-    if (name == "activation_function" && node.scalar == "gelu_pytorch_tanh") {
+    if (!HasWord("hidden_act hidden_activation activation_function", name)) return same;
+    if (node.scalar == "swish" && name == "hidden_act") same.scalar = "silu";
+    if (node.scalar == "gelu_pytorch_tanh") same.scalar = "gelu_new";
+    // transformers takes the tanh form for a gemma's, whichever of the two its file names.
+    if (node.scalar == "gelu" && type_.architecture == Architecture::kGemma) {
       same.scalar = "gelu_new";
     }
     return same;
@@ -174,8 +179,9 @@ class Reading {
     const Value* scaling = nullptr;
     Value kept;
     for (const absl::string_view name : kRopeMaps) {
-      const Value* const map = SaidOrNull(name);
+      const Value* map = SaidOrNull(name);
       if (map == nullptr) continue;
+      if (HasWord(type_.reads, kSlidingTheta)) map = OfFullBlocks(name, map);
       if (!map->is_map()) {
         Refuse(*map, name,
                absl::StrCat("found ", map->Found(),
@@ -194,8 +200,29 @@ class Reading {
       scaling = map;
       kept = read;
     }
+    if (sliding_theta_ != nullptr) Keep(kSlidingTheta, *sliding_theta_);
+    if (rotary_share_ != nullptr) Keep(kRotaryShare, *rotary_share_);
     if (theta != nullptr) Keep("rope_theta", *theta);
     if (!kept.is_null()) Keep("rope_scaling", kept);
+  }
+
+  // Returns the map of blocks that see all, where there is a map for each span. That of sliding
+  // ones may differ by its base alone.
+  const Value* OfFullBlocks(absl::string_view name, const Value* map) {
+    const Value* const full = map->Find(WordOf(AttentionSpan::kFull));
+    const Value* const sliding = map->Find(WordOf(AttentionSpan::kSliding));
+    if (full == nullptr || !full->is_map()) return map;
+    if (sliding == nullptr || !sliding->is_map()) return full;
+    const Value* const type = sliding->Find("rope_type");
+    if (type != nullptr && type->scalar != "default") {
+      Refuse(*sliding, name,
+             absl::StrCat("found rope_type ", type->scalar, " of ", WordOf(AttentionSpan::kSliding),
+                          ", which is not supported yet; use a ",
+                          "model whose sliding blocks have rope_type default"));
+    }
+    sliding_theta_ = TheOne(kSlidingTheta, SaidOrNull(kSlidingTheta), sliding->Find("rope_theta"));
+    own_.Remove(kSlidingTheta);
+    return full;
   }
 
   const Value* SaidOrNull(absl::string_view name) const {
@@ -232,7 +259,11 @@ class Reading {
       return {};
     }
     const absl::string_view keys = is_none ? "" : RopeKeysOf(*read_as);
-    if (const Value* const part = map.Find("partial_rotary_factor")) {
+    const Value* const part = map.Find(kRotaryShare);
+    if (part != nullptr && HasWord(type_.reads, kRotaryShare)) {
+      // Beside the map it may stand once more.
+      if (config_.Find(kRotaryShare) == nullptr) rotary_share_ = part;
+    } else if (part != nullptr) {
       TakeChanging({"partial_rotary_factor", "rotary positions of a part of each head"}, *part);
     }
     Value read = Value::Map(map.place);
@@ -289,6 +320,8 @@ class Reading {
   Issues* const issues_;
   std::vector<std::string>* const notes_;
   bool has_code_ = false;
+  const Value* sliding_theta_ = nullptr;  // in a map of rotary positions
+  const Value* rotary_share_ = nullptr;   // likewise
   Value own_;
 };
 

@@ -27,13 +27,25 @@ const OneWay kOneWays[] = {
     {"mlp_bias", [](const ModelShape&) { return Value::Flag(false); }},
     {"use_bias", [](const ModelShape&) { return Value::Flag(true); }},
     {"attention_out_bias", [](const ModelShape&) { return Value::Flag(false); }},
+    {"use_bidirectional_attention", [](const ModelShape&) { return Value::Flag(false); }},
+    {"attn_logit_softcapping", [](const ModelShape&) { return Value(); }},
+    {"final_logit_softcapping", [](const ModelShape&) { return Value(); }},
     {"use_sliding_window", [](const ModelShape& model) { return Value::Flag(model.window > 0); }},
     {"sliding_window", [](const ModelShape&) { return Value(); }},  // a silent file may mean one
 };
 
+// Keys that transformers takes numbers with a point alone of.
+constexpr absl::string_view kWithPoint = "attn_logit_softcapping final_logit_softcapping";
+
+// "30" as "30.0".
+Value WithPoint(Value number) {
+  if (number.scalar.find_first_not_of("0123456789") == std::string::npos) number.scalar += ".0";
+  return number;
+}
+
 std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key) {
-  if (key == "hidden_act" || key == "activation_function") {
-    const bool is_tanh_form = key == "hidden_act" && model.activation == Activation::kGelu;
+  if (key == "hidden_act" || key == "hidden_activation" || key == "activation_function") {
+    const bool is_tanh_form = key != "activation_function" && model.activation == Activation::kGelu;
     return Value::Text(is_tanh_form ? "gelu_pytorch_tanh" : WordOf(model.activation));
   }
   for (const OneWay& one : kOneWays) {
@@ -57,7 +69,10 @@ Value ConfigTree(const ModelShape& model) {
            std::find(reads.begin(), reads.end(), key) != reads.end();
   };
   for (ValueEntry& entry : ModelTree(model).entries) {
-    if (is_read(entry.name)) add(entry.name, std::move(entry.node));
+    if (!is_read(entry.name)) continue;
+    const bool is_cap = HasWord(kWithPoint, entry.name);
+    if (is_cap && entry.node.scalar == "0") continue;  // null, below
+    add(entry.name, is_cap ? WithPoint(std::move(entry.node)) : std::move(entry.node));
   }
   for (const absl::string_view key : reads) {
     if (config.Find(key) != nullptr) continue;

@@ -74,6 +74,11 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(window)},
     {&ModelKeys::spans, nullptr},
     {&ModelKeys::turns, nullptr},
+    {WEFT_FIELD(sliding_rope_theta)},
+    {WEFT_FIELD(rotary_share)},
+    {WEFT_FIELD(query_scalar)},
+    {WEFT_FIELD(attention_cap)},
+    {WEFT_FIELD(logit_cap)},
 };
 #undef WEFT_FIELD
 #undef WEFT_LATENT
@@ -107,15 +112,25 @@ constexpr FixedKey kGpt2Fixed[] = {
     {"scale_attn_by_inverse_layer_idx", "false"},
 };
 constexpr FixedKey kLlamaFixed[] = {
-    {"mlp_bias", "false"},   {"attention_dropout", "0"},      {"router_jitter_noise", "0"},
-    {"moe_layer_freq", "1"}, {"decoder_sparse_step", "1"},    {"resid_pdrop", "0"},
-    {"embd_pdrop", "0"},     {"residual_dropout", "0"},       {"embedding_dropout", "0"},
-    {"use_bias", "true"},    {"attention_out_bias", "false"},
+    {"mlp_bias", "false"},
+    {"attention_dropout", "0"},
+    {"router_jitter_noise", "0"},
+    {"moe_layer_freq", "1"},
+    {"decoder_sparse_step", "1"},
+    {"resid_pdrop", "0"},
+    {"embd_pdrop", "0"},
+    {"residual_dropout", "0"},
+    {"embedding_dropout", "0"},
+    {"use_bias", "true"},
+    {"attention_out_bias", "false"},
+    {"use_bidirectional_attention", "false"},
 };
 constexpr absl::string_view kOfFewTypes =
-    "resid_pdrop embd_pdrop residual_dropout embedding_dropout use_bias attention_out_bias";
+    "resid_pdrop embd_pdrop residual_dropout embedding_dropout use_bias attention_out_bias "
+    "use_bidirectional_attention";
 // The activation is the type's own to say (plan/keys/model_types.h).
 constexpr absl::string_view kActivation = "hidden_act";
+constexpr absl::string_view kGemmasActivation = "hidden_activation";
 constexpr absl::string_view kAttentionBias = "attention_bias";
 // Blocks without experts here and there; those at the beginning are first_k_dense_replace.
 constexpr absl::string_view kDenseBlocks = "mlp_only_layers";
@@ -145,11 +160,16 @@ const ModelKey* RowFor(const ModelType& type, absl::string_view name) {
   return nullptr;
 }
 
+absl::string_view ActivationKeyOf(const ModelType& type) {
+  return HasWord(type.reads, kGemmasActivation) ? kGemmasActivation : kActivation;
+}
+
 bool IsFixed(const ModelType& type, absl::string_view key) {
   if (IsOfOtherTypes(type, key)) return false;
   const ModelFamily family = type.family;
   const bool llama = family == ModelFamily::kLlama;
-  if (llama && (key == kActivation || key == kDenseBlocks || HasWord(kSpanRules, key))) return true;
+  if (llama && (key == ActivationKeyOf(type) || key == kDenseBlocks || HasWord(kSpanRules, key)))
+    return true;
   for (const FixedKey& fixed : FixedOf(family)) {
     if (fixed.key == key) return true;
   }
@@ -247,12 +267,13 @@ void CheckFixed(ModelFamily family, const Value& model, const ModelUse& use, Iss
 // Refuses what some types of llama have and no price knows.
 void CheckType(const ModelType& type, const Value& model, const ModelUse& use, Issues* issues) {
   if (type.family != ModelFamily::kLlama) return;
-  const Value* activation = model.Find(kActivation);
+  const absl::string_view name = ActivationKeyOf(type);
+  const Value* activation = model.Find(name);
   ModelShape typical;
   SetTypeDefaults(type, typical);
   const absl::string_view own = WordOf(typical.activation);
   if (activation != nullptr && !activation->is_null() && activation->scalar != own) {
-    const std::string key = absl::StrCat("model.", kActivation);
+    const std::string key = absl::StrCat("model.", name);
     issues->Add(activation->place, key,
                 use.is_pretrained ? OtherModelText(*activation, own)
                                   : absl::StrCat(activation->Found(), " is not supported yet; use ",
@@ -345,6 +366,13 @@ void ReadFields(const Value& tree, const Place& section, const ModelType& type, 
     const absl::string_view key = keys.*row.key;
     if (row.field != nullptr && !key.empty()) ReadKey(values, key, row.field(*model), nullptr);
   }
+  // Null is no cap, whatever the type has by default.
+  const auto is_null = [&](absl::string_view key) {
+    const Value* const node = tree.Find(key);
+    return node != nullptr && node->is_null();
+  };
+  if (is_null(keys.attention_cap)) model->attention_cap = 0;
+  if (is_null(keys.logit_cap)) model->logit_cap = 0;
   const auto given = [&](absl::string_view key) { return !key.empty() && values.Has(key); };
   if (!given(keys.ffn_size)) model->ffn_size = 4 * model->hidden_size;
   if (!given(keys.num_kv_heads)) model->num_kv_heads = model->num_heads;
@@ -356,7 +384,9 @@ void ReadFields(const Value& tree, const Place& section, const ModelType& type, 
     ReadSpans(tree, type, issues, model);
   }
   // Nemotron's, where a feed-forward without a gate is all that is said.
-  if (model->plain_ffn == (model->activation == Activation::kSilu)) {
+  ModelShape typical;
+  SetTypeDefaults(type, typical);
+  if (model->plain_ffn != typical.plain_ffn) {
     model->activation = model->plain_ffn ? Activation::kSquaredRelu : Activation::kSilu;
   }
   // A published head_dim of such a model is that of its part with positions.
@@ -502,7 +532,8 @@ std::vector<ModelKeyForm> ModelKeyForms() {
   add(kRopeParameters, {.form = FieldForm{FieldForm::Kind::kMap}});
   add(kSharedExperts, {.form = FieldForm{FieldForm::Kind::kWhole}});
   add(kDenseBlocks, {.form = FieldForm{FieldForm::Kind::kList}});
-  add(kActivation, {.values = "silu relu2"});
+  add(kActivation, {.values = "silu gelu_new relu2"});
+  add(kGemmasActivation, {.values = "gelu_new"});
   add("use_sliding_window", {.form = FieldForm{FieldForm::Kind::kFlag}});
   for (const absl::string_view rule : absl::StrSplit(kSpanRules, ' ')) {
     add(rule, {.form = FieldForm{FieldForm::Kind::kWhole}});

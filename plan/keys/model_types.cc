@@ -39,6 +39,29 @@ void SetSmollm3(ModelShape& model) {
   model.tied_embeddings = true;
 }
 
+// transformers' GemmaConfig, Gemma2Config, Gemma3TextConfig.
+void SetGemma(ModelShape& model) {
+  model.tied_embeddings = true;
+}
+void SetGemma2(ModelShape& model) {
+  SetGemma(model);
+  model.query_scalar = 256;
+  model.attention_cap = 50;
+  model.logit_cap = 30;
+}
+void SetGemma3(ModelShape& model) {
+  SetGemma(model);
+  model.sliding_rope_theta = 10000;
+  model.query_scalar = 256;
+}
+
+// transformers' GlmConfig, Glm4Config.
+void SetGlm(ModelShape& model) {
+  model.norm_eps = 1.5625e-7;
+  model.attention_bias = true;
+  model.rotary_share = 0.5;
+}
+
 // Lozhkov et al., arXiv:2402.19173, table 3.
 void SetStarcoder2(ModelShape& model) {
   model.norm_eps = 1e-5;
@@ -46,10 +69,11 @@ void SetStarcoder2(ModelShape& model) {
 }
 
 // The lists follow transformers' configurations (5.24.0, 4.57.6).
-#define WEFT_LLAMA_READS                                                               \
-  "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "    \
-  "num_key_value_heads hidden_act max_position_embeddings initializer_range head_dim " \
+#define WEFT_COMMON_READS                                                           \
+  "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads " \
+  "num_key_value_heads max_position_embeddings initializer_range head_dim "         \
   "tie_word_embeddings attention_dropout "
+#define WEFT_LLAMA_READS WEFT_COMMON_READS "hidden_act "
 #define WEFT_DEEPSEEK_READS                                                              \
   WEFT_LLAMA_READS                                                                       \
   "rms_norm_eps attention_bias mlp_bias first_k_dense_replace kv_lora_rank q_lora_rank " \
@@ -98,7 +122,8 @@ constexpr ModelType kTypes[] = {
     // Queries, keys and values are one tensor of its files, gate and up another one.
     {.architecture = Architecture::kPhi3,
      .class_name = "Phi3ForCausalLM",
-     .reads = WEFT_LLAMA_READS "rms_norm_eps sliding_window resid_pdrop embd_pdrop",
+     .reads = WEFT_LLAMA_READS
+     "rms_norm_eps sliding_window resid_pdrop embd_pdrop partial_rotary_factor",
      .defaults = "rms_norm_eps=1e-05"},
     {.architecture = Architecture::kStarcoder2,
      .class_name = "Starcoder2ForCausalLM",
@@ -125,6 +150,44 @@ constexpr ModelType kTypes[] = {
      .defaults = "num_key_value_heads=4 rope_theta=2000000",
      .slides = SlidingBlocks::kUnturned,
      .has_unturned = true},
+    {.architecture = Architecture::kGemma,
+     .class_name = "GemmaForCausalLM",
+     .set_defaults = SetGemma,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias use_bidirectional_attention",
+     .defaults = "num_key_value_heads=16 head_dim=256"},
+    {.architecture = Architecture::kGemma2,
+     .class_name = "Gemma2ForCausalLM",
+     .set_defaults = SetGemma2,
+     .reads = WEFT_COMMON_READS "rms_norm_eps attention_bias hidden_activation sliding_window "
+                                "layer_types query_pre_attn_scalar attn_logit_softcapping "
+                                "final_logit_softcapping use_bidirectional_attention",
+     .defaults = "num_key_value_heads=4 head_dim=256 sliding_window=4096 "
+                 "query_pre_attn_scalar=256 attn_logit_softcapping=50 final_logit_softcapping=30",
+     .slides = SlidingBlocks::kAllButEvery,
+     .every = 2},
+    {.architecture = Architecture::kGemma3,
+     .class_name = "Gemma3ForCausalLM",
+     .set_defaults = SetGemma3,
+     .reads = WEFT_COMMON_READS "rms_norm_eps attention_bias hidden_activation sliding_window "
+                                "layer_types sliding_window_pattern query_pre_attn_scalar "
+                                "rope_local_base_freq final_logit_softcapping "
+                                "use_bidirectional_attention",
+     .defaults = "num_key_value_heads=4 head_dim=256 sliding_window=4096 rope_theta=1000000 "
+                 "query_pre_attn_scalar=256 rope_local_base_freq=10000",
+     .slides = SlidingBlocks::kAllButEvery,
+     .every = 6},
+    {.architecture = Architecture::kGlm,
+     .class_name = "GlmForCausalLM",
+     .set_defaults = SetGlm,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias partial_rotary_factor",
+     .defaults = "num_key_value_heads=2 head_dim=128 attention_bias=true rms_norm_eps=1.5625e-07 "
+                 "partial_rotary_factor=0.5"},
+    {.architecture = Architecture::kGlm4,
+     .class_name = "Glm4ForCausalLM",
+     .set_defaults = SetGlm,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias partial_rotary_factor",
+     .defaults = "num_key_value_heads=2 head_dim=128 attention_bias=true rms_norm_eps=1.5625e-07 "
+                 "partial_rotary_factor=0.5"},
     {.architecture = Architecture::kDeepseekV2,
      .needs = "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim",
      .passed_over = kRouting,
@@ -139,6 +202,7 @@ constexpr ModelType kTypes[] = {
      .reads = WEFT_LLAMA_READS "norm_eps attention_bias mlp_bias"},
 };
 
+#undef WEFT_COMMON_READS
 #undef WEFT_LLAMA_READS
 #undef WEFT_DEEPSEEK_READS
 

@@ -21,8 +21,9 @@ Words WordsOf(ModelFamily);
 // SlidingBlocks says which blocks of a type slide where a file names a window and no list of them.
 enum class SlidingBlocks {
   kAll,
-  kFrom,      // those from max_window_layers on
-  kUnturned,  // those without positions
+  kFrom,         // those from max_window_layers on
+  kUnturned,     // those without positions
+  kAllButEvery,  // all but every ModelType::every-th, or every sliding_window_pattern-th
 };
 
 struct ModelType {
@@ -41,6 +42,7 @@ struct ModelType {
   absl::string_view reads = "";
   absl::string_view defaults = "";  // key=value of what it assumes where a config.json is silent
   SlidingBlocks slides = SlidingBlocks::kAll;
+  int64_t every = 0;  // of SlidingBlocks::kAllButEvery
   // Blocks may lack positions: every fourth does where no_rope_layers says nothing.
   bool has_unturned = false;
 

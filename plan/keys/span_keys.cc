@@ -101,14 +101,24 @@ std::vector<AttentionSpan> SpansIn(const Value& node, Issues* issues) {
   return {};
 }
 
-AttentionSpan SpanOf(const ModelType& type, int64_t block, int64_t first, const ModelShape& model) {
+// The numbers by which types say which blocks slide.
+struct SpanRule {
+  int64_t first = 0;    // of kFrom
+  int64_t pattern = 0;  // of kAllButEvery
+};
+
+AttentionSpan SpanOf(const ModelType& type, int64_t block, const SpanRule& rule,
+                     const ModelShape& model) {
   switch (type.slides) {
     case SlidingBlocks::kAll:
       return AttentionSpan::kSliding;
     case SlidingBlocks::kFrom:
-      return block >= first ? AttentionSpan::kSliding : AttentionSpan::kFull;
+      return block >= rule.first ? AttentionSpan::kSliding : AttentionSpan::kFull;
     case SlidingBlocks::kUnturned:
       return model.turns_in(block) ? AttentionSpan::kFull : AttentionSpan::kSliding;
+    case SlidingBlocks::kAllButEvery:
+      return rule.pattern > 0 && (block + 1) % rule.pattern == 0 ? AttentionSpan::kFull
+                                                                 : AttentionSpan::kSliding;
   }
   return AttentionSpan::kSliding;
 }
@@ -130,7 +140,8 @@ void ReadTurns(const Value& tree, const ModelType& type, Issues* issues, ModelSh
 void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelShape* model) {
   if (model->num_blocks < 1 || model->num_blocks > kMostBlocks) return;
   ReadTurns(tree, type, issues, model);
-  const int64_t first = NumberOf(tree, "max_window_layers", 28, issues);
+  const SpanRule rule = {.first = NumberOf(tree, "max_window_layers", 28, issues),
+                         .pattern = NumberOf(tree, "sliding_window_pattern", type.every, issues)};
   ReadSwitch(tree, type, issues, model);
   const bool has_turns = model->turns.empty() || std::ssize(model->turns) == model->num_blocks;
   if (const Value* const list = SaidIn(tree, kSpans)) {
@@ -138,7 +149,7 @@ void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelSh
     CutDown(*list, tree, model->num_blocks, model->spans);
   } else if (model->window > 0 && has_turns) {
     for (int64_t block = 0; block < model->num_blocks; ++block) {
-      model->spans.push_back(SpanOf(type, block, first, *model));
+      model->spans.push_back(SpanOf(type, block, rule, *model));
     }
   }
   // Lists of another length are CheckModel's to refuse.
@@ -148,7 +159,9 @@ void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelSh
 }
 
 Value SpansValue(const ModelShape& model, const ModelType& type) {
-  if (model.window == 0 || (model.spans.empty() && type.slides == SlidingBlocks::kAll)) return {};
+  const bool is_silence_full = type.slides != SlidingBlocks::kAllButEvery;
+  if (model.window == 0 && is_silence_full) return {};
+  if (model.spans.empty() && type.slides == SlidingBlocks::kAll) return {};
   std::vector<Value> items;
   for (int64_t block = 0; block < model.num_blocks; ++block) {
     const bool slides = model.window_of(block) > 0;

@@ -12,7 +12,7 @@ namespace weft {
 
 // Keys of rules, separated by spaces. The lists themselves are layer_types and no_rope_layers.
 inline constexpr absl::string_view kSpanRules =
-    "use_sliding_window max_window_layers no_rope_layer_interval";
+    "use_sliding_window max_window_layers no_rope_layer_interval sliding_window_pattern";
 
 // Fills ModelShape::spans and turns, and takes a window away that is switched off. REQUIRES: the
 // model's other keys were read.

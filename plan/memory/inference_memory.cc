@@ -75,11 +75,11 @@ RankMemory PlanInferenceMemory(const ModelShape& model, const InferenceExtents& 
                                          .head_dim = model.head_dim,
                                          .kv_heads = extents.batch * model.num_kv_heads},
                                         extents.threads));
-  if (!model.learned_positions)
-    work("rotary", extents.positions() * model.head_dim);   // [S or T, E]
-  work("final_norm_out", n * model.hidden_size);            // [N, D]
-  if (model.has_layer_norms()) work("final_norm_mean", n);  // [N, 1]
-  work("final_norm_rstd", n);                               // [N, 1]
+  for (size_t way = 0; way < model.rotations().size(); ++way)
+    work(kRotaryTables[way], extents.positions() * model.rotary_dims());  // [S or T, W]
+  work("final_norm_out", n * model.hidden_size);                          // [N, D]
+  if (model.has_layer_norms()) work("final_norm_mean", n);                // [N, 1]
+  work("final_norm_rstd", n);                                             // [N, 1]
   work("logits", LogitRows(model, extents) * model.vocab_size);
   add(MemoryKind::kTokens, "tokens/ids", n, ElementType::kInt32);  // [N, 1]
   // [N, 1] rows of the table of learned positions

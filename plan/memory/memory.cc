@@ -29,7 +29,8 @@ struct LocalSizes {
   int64_t ffn = 0;            // F_local
   int64_t vocab = 0;          // V_local
   int64_t lse = 0;            // B * H_local * T / cp
-  int64_t rotary = 0;         // T / cp * E: cosines and sines of each position; 0 for gpt2
+  int64_t rotary = 0;         // T / cp * W: cosines and sines of each position; 0 for gpt2
+  int64_t rotations = 0;      // tables of these
   int64_t whole_keys = 0;     // B * T * K_local * E: keys of whole sequences; 0 without cp
   int64_t score_scratch = 0;  // Device::Attention's
   Fp8Scratch fp8;             // of precision fp8
@@ -88,7 +89,7 @@ int64_t LocalRows(absl::Span<const Bucket> buckets, absl::string_view suffix) {
 bool AsksCudnn(const ModelShape& model, const BatchShape& batch, const Layout& layout,
                const Numerics& numerics) {
   return numerics.cudnn_attention && numerics.compute() != ElementType::kFp32 &&
-         IsHeadOfCudnn(model.head_dim) &&
+         IsHeadOfCudnn(model.head_dim) && model.attention_cap == 0 &&
          AreRunsOfCudnn(batch.seq_len, layout.cp, batch.masks_documents);
 }
 
@@ -106,7 +107,8 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
   sizes.vocab = dims.vocab;
   sizes.lse = sizes.query / model.head_dim * sizes.rows;
   if (!model.learned_positions) {
-    sizes.rotary = batch.seq_len / layout.cp * model.head_dim;
+    sizes.rotary = batch.seq_len / layout.cp * model.rotary_dims();
+    sizes.rotations = std::ssize(model.rotations());
   }
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
   const bool is_fp8 = numerics.precision == Precision::kFp8;
@@ -248,8 +250,10 @@ void AddBlockWorkspace(const LocalSizes& sizes, const LocalBlock& block, List& l
     if (sizes.fp8.weight > 0) add_codes("fp8_weight", sizes.fp8.weight);
     add_statistic("fp8_scales", sizes.fp8.scales);
   }
-  // [T / cp, E] filled once (worker/model/rotary.h)
-  if (sizes.rotary > 0) add_statistic("rotary", sizes.rotary);
+  // [T / cp, W] filled once (worker/model/rotary.h)
+  for (int64_t way = 0; way < sizes.rotations; ++way) {
+    add_statistic(kRotaryTables[way], sizes.rotary);
+  }
 }
 
 // Adds the codes of a block's weights that are kept for a step: in the order of its layers.

@@ -83,6 +83,31 @@ void CheckRopeScaling(const RopeScaling& scaling, std::vector<SpecIssue>& issues
              kMaxPositions, issues);
 }
 
+void CheckRotation(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
+  const auto wrong = [&](absl::string_view key, double value, absl::string_view cure) {
+    issues.push_back(
+        {absl::StrCat("model.", key), absl::StrCat(value, " is out of range; use ", cure)});
+  };
+  if (!std::isfinite(model.sliding_rope_theta) || model.sliding_rope_theta < 0) {
+    wrong(keys.sliding_rope_theta, model.sliding_rope_theta, "a positive number, e.g. 10000");
+  }
+  for (const auto& [key, cap] : {std::pair{keys.attention_cap, model.attention_cap},
+                                 std::pair{keys.logit_cap, model.logit_cap}}) {
+    if (!std::isfinite(cap) || cap < 0) wrong(key, cap, "null or a positive number, e.g. 50");
+  }
+  if (!std::isfinite(model.query_scalar) || model.query_scalar < 0) {
+    wrong(keys.query_scalar, model.query_scalar, "a positive number, e.g. that of head_dim");
+  }
+  if (!(model.rotary_share > 0) || model.rotary_share > 1) {
+    wrong(keys.rotary_share, model.rotary_share, "more than 0, and 1 at most");
+  } else if (model.head_dim % 2 == 0 && (model.rotary_dims() < 2 || model.rotary_dims() % 2 != 0)) {
+    issues.push_back(
+        {absl::StrCat("model.", keys.rotary_share),
+         absl::StrCat(model.rotary_share, " of a head's ", model.head_dim, " elements are ",
+                      model.rotary_dims(), ", but rotary positions turn pairs; use e.g. 0.5")});
+  }
+}
+
 void CheckHeads(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
   if (model.num_heads % model.num_kv_heads != 0) {
     issues.push_back(
@@ -102,6 +127,7 @@ void CheckHeads(const ModelShape& model, const ModelKeys& keys, std::vector<Spec
                       absl::StrCat(model.rope_theta, " is not a positive number; use e.g. 10000")});
   }
   CheckRopeScaling(model.rope_scaling, issues);
+  CheckRotation(model, keys, issues);
 }
 
 // REQUIRES: the other counts are sound.
@@ -277,7 +303,12 @@ ModelKeys KeysOf(Architecture architecture) {
           .logits_scaling = "logits_scaling",
           .window = "sliding_window",
           .spans = "layer_types",
-          .turns = "no_rope_layers"};
+          .turns = "no_rope_layers",
+          .sliding_rope_theta = "rope_local_base_freq",
+          .rotary_share = "partial_rotary_factor",
+          .query_scalar = "query_pre_attn_scalar",
+          .attention_cap = "attn_logit_softcapping",
+          .logit_cap = "final_logit_softcapping"};
 }
 
 std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
@@ -297,11 +328,12 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
   // The counts are sound: they may be divided by and multiplied.
   if (issues.empty() && !has_head_keys) CheckWholeHeads(model, keys, issues);
   if (issues.empty() && has_head_keys) CheckHeads(model, keys, issues);
-  if (model.is_gated() != (model.activation == Activation::kSilu)) {
+  if (model.activation != Activation::kGelu &&
+      model.is_gated() != (model.activation == Activation::kSilu)) {
     issues.push_back(
         {"model.hidden_act",
          absl::StrCat(WordOf(model.activation), model.is_gated() ? " with" : " without",
-                      " a gate is not supported yet; use silu with a gate, or gelu_new "
+                      " a gate is not supported yet; use silu or gelu_new with a gate, or gelu_new "
                       "or relu2 without")});
   }
   if (issues.empty()) CheckExperts(model, issues);
@@ -329,6 +361,22 @@ absl::Status CheckModel(const ModelShape& model) {
   return FirstIssue(ModelIssues(model));
 }
 
+int64_t ModelShape::rotary_dims() const {
+  const int64_t dims = is_latent() ? latent.rope_dim : head_dim;
+  return static_cast<int64_t>(static_cast<double>(dims) * rotary_share);
+}
+
+std::vector<Rotation> ModelShape::rotations() const {
+  if (learned_positions) return {};
+  std::vector<Rotation> ways = {{rope_theta, rope_scaling, rotary_dims()}};
+  if (sliding_rope_theta > 0) ways.push_back({sliding_rope_theta, {}, rotary_dims()});
+  return ways;
+}
+
+double ModelShape::attention_scale() const {
+  return query_scalar > 0 ? 1 / std::sqrt(query_scalar) : attention_multiplier;
+}
+
 bool ModelShape::slides_over(int64_t positions) const {
   if (window == 0 || window >= positions) return false;
   return spans.empty() ||
@@ -346,9 +394,9 @@ ModelShape OfDenseBlocks(const ModelShape& model) {
 
 Words WordsOf(Architecture) {
   static constexpr absl::string_view kWords[] = {
-      "gpt2",     "llama",       "mistral",     "mixtral",    "qwen2",
-      "qwen3",    "qwen3_moe",   "phi3",        "starcoder2", "granite",
-      "seed_oss", "deepseek_v3", "deepseek_v2", "nemotron",   "smollm3"};
+      "gpt2",    "llama",      "mistral", "mixtral",     "qwen2",       "qwen3",       "qwen3_moe",
+      "phi3",    "starcoder2", "granite", "seed_oss",    "deepseek_v3", "deepseek_v2", "nemotron",
+      "smollm3", "gemma",      "gemma2",  "gemma3_text", "glm",         "glm4"};
   return kWords;
 }
 
@@ -375,12 +423,16 @@ void SetArchitecture(Architecture architecture, ModelShape& model) {
   const bool was_asked_for = model.attention_bias && !AreBiasesAlwaysThere(model.architecture);
   model.architecture = architecture;
   model.attention_bias = AreBiasesAlwaysThere(architecture) || was_asked_for;
-  model.bare_output = is({kQwen2, kSeedOss});
-  model.qk_norms = is({kQwen3, kQwen3Moe});
+  model.bare_output = is({kQwen2, kSeedOss, kGlm, kGlm4});
+  model.qk_norms = is({kQwen3, kQwen3Moe, kGemma3});
   model.layer_norms = model.plain_ffn = is({kGpt2, kStarcoder2, kNemotron});
-  model.activation = is({kGpt2, kStarcoder2}) ? Activation::kGelu
-                     : is({kNemotron})        ? Activation::kSquaredRelu
-                                              : Activation::kSilu;
+  model.activation = is({kGpt2, kStarcoder2, kGemma, kGemma2, kGemma3}) ? Activation::kGelu
+                     : is({kNemotron})                                  ? Activation::kSquaredRelu
+                                                                        : Activation::kSilu;
+  model.interleaved_rotation = is({kGlm, kGlm4});
+  model.post_norms = is({kGemma2, kGemma3, kGlm4});
+  model.scaled_embeddings = is({kGemma, kGemma2, kGemma3});
+  model.norm_offset = is({kGemma, kGemma2, kGemma3}) ? 1 : 0;
   model.ffn_bias = is({kGpt2, kStarcoder2});
   model.learned_positions = model.scaled_residual_init = is({kGpt2});
 }
@@ -408,11 +460,15 @@ bool ComputeAlike(const ModelShape& a, const ModelShape& b) {
                            model.layer_norms, model.plain_ffn, model.activation, model.bare_output,
                            model.ffn_bias, model.learned_positions);
   };
+  const auto newer = [](const ModelShape& model) {
+    return std::make_tuple(model.post_norms, model.norm_offset, model.scaled_embeddings,
+                           model.interleaved_rotation);
+  };
   const auto factors = [](const ModelShape& model) {
     return std::make_tuple(model.embedding_multiplier, model.residual_multiplier,
                            model.attention_multiplier, model.logits_scaling);
   };
-  return mechanisms(a) == mechanisms(b) && factors(a) == factors(b);
+  return mechanisms(a) == mechanisms(b) && newer(a) == newer(b) && factors(a) == factors(b);
 }
 
 namespace {
@@ -424,6 +480,8 @@ Sliding SlidingOf(Architecture architecture) {
     case Architecture::kQwen2:
     case Architecture::kQwen3:
     case Architecture::kSmollm3:
+    case Architecture::kGemma2:
+    case Architecture::kGemma3:
       return Sliding::kAny;
     case Architecture::kMistral:
     case Architecture::kMixtral:
@@ -434,6 +492,13 @@ Sliding SlidingOf(Architecture architecture) {
     default:
       return Sliding::kNone;
   }
+}
+
+// Whether an architecture's models may turn a part of each head only.
+bool TurnsParts(Architecture architecture) {
+  using enum Architecture;
+  return architecture == kGlm || architecture == kGlm4 || architecture == kPhi3 ||
+         architecture == kNemotron;
 }
 
 bool HasMultipliers(const ModelShape& model) {
@@ -454,6 +519,12 @@ bool IsOf(Architecture architecture, const ModelShape& model) {
   if (model.window > 0 && sliding == Sliding::kNone) return false;
   if (!model.spans.empty() && sliding != Sliding::kAny) return false;
   if (!model.turns.empty() && architecture != kSmollm3) return false;
+  if (model.rotary_share != 1 && !TurnsParts(architecture)) return false;
+  const bool is_newer_gemma = architecture == kGemma2 || architecture == kGemma3;
+  if ((model.sliding_rope_theta > 0) != (architecture == kGemma3)) return false;
+  if ((model.query_scalar > 0) != is_newer_gemma) return false;
+  if (model.attention_cap > 0 && architecture != kGemma2) return false;
+  if (model.logit_cap > 0 && !is_newer_gemma) return false;
   ModelShape typical = model;
   SetArchitecture(architecture, typical);
   return ComputeAlike(model, typical);

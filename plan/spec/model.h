@@ -31,6 +31,11 @@ enum class Architecture {
   kDeepseekV2,
   kNemotron,
   kSmollm3,
+  kGemma,
+  kGemma2,
+  kGemma3,
+  kGlm,
+  kGlm4,
 };
 
 // The function between a feed-forward's matrices; with a gate, of the gate.
@@ -62,6 +67,17 @@ struct RopeScaling {
   double mscale = 0, mscale_all_dim = 0;  // DeepSeek's; 0: not there
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
+
+// A Rotation says by which angles positions turn the first `width` elements of a head.
+struct Rotation {
+  double theta = 10000;
+  RopeScaling scaling = {};
+  int64_t width = 0;
+  friend bool operator==(const Rotation&, const Rotation&) = default;
+};
+
+// Names of tables of angles, by ModelShape::rotations.
+inline constexpr absl::string_view kRotaryTables[] = {"rotary", "rotary_sliding"};
 
 // Queries, keys and values through low ranks (DeepSeek-V2, arXiv:2405.04434, 2.1). A head's query
 // and key have a part without position and one with it; of the latter one key serves all heads.
@@ -133,6 +149,18 @@ struct ModelShape {
   // By block, whether rotary positions turn its queries and keys; empty: all do. The others have no
   // positions at all (Yang et al., arXiv:2501.18795).
   std::vector<bool> turns = {};
+  // Sliding blocks turn by this base, unstretched (Gemma 3, arXiv:2503.19786, 2); 0: as all do.
+  double sliding_rope_theta = 0;
+  double rotary_share = 1;            // of a head's elements, the first of which turn
+  bool interleaved_rotation = false;  // neighbours are a pair; else elements half a width apart
+  bool post_norms = false;            // what a block adds to the residuals is normed, too
+  double norm_offset = 0;             // is added to the weights of norms, which start at 1 less
+  bool scaled_embeddings = false;     // times the root of D, in the type of activations
+  // Scores are divided by its root; 0: by the root of E, or attention_multiplier says it.
+  double query_scalar = 0;
+  // Scores, and logits, x become cap tanh(x / cap) (Gemma 2, arXiv:2408.00118, 2); 0: they stay.
+  double attention_cap = 0;
+  double logit_cap = 0;
 
   // Keys that a query of the block sees, its own among them; 0: all before it.
   int64_t window_of(int64_t block) const {
@@ -143,6 +171,17 @@ struct ModelShape {
   bool turns_in(int64_t block) const {
     return !learned_positions && (turns.empty() || turns[static_cast<size_t>(block)]);
   }
+  // Counts the elements of a head that turn.
+  int64_t rotary_dims() const;
+  // The ways in which positions turn: that of blocks that see all before, that of sliding ones if
+  // it is another. Empty: positions are learned.
+  std::vector<Rotation> rotations() const;
+  // Returns the index of the block's own.
+  int rotation_of(int64_t block) const {
+    return sliding_rope_theta > 0 && window_of(block) > 0 ? 1 : 0;
+  }
+  // Returns what attention's scores are multiplied by; 0: 1/sqrt(E).
+  double attention_scale() const;
   // Whether some block sees fewer keys than a sequence of `positions` has.
   bool slides_over(int64_t positions) const;
   bool is_latent() const { return latent.kv_rank > 0; }
@@ -240,6 +279,11 @@ struct ModelKeys {
   absl::string_view window = "";
   absl::string_view spans = "";
   absl::string_view turns = "";
+  absl::string_view sliding_rope_theta = "";
+  absl::string_view rotary_share = "";
+  absl::string_view query_scalar = "";
+  absl::string_view attention_cap = "";
+  absl::string_view logit_cap = "";
 };
 ModelKeys KeysOf(Architecture architecture);
 

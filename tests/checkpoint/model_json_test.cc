@@ -50,13 +50,29 @@ const char* const kNewer[] = {"rope_type",
                               "logits_scaling",
                               "window",
                               "spans",
-                              "turns"};
+                              "turns",
+                              "sliding_rope_theta",
+                              "rotary_share",
+                              "interleaved_rotation",
+                              "post_norms",
+                              "norm_offset",
+                              "scaled_embeddings",
+                              "query_scalar",
+                              "attention_cap",
+                              "logit_cap"};
 
 TEST(ModelJson, ReadsBackAsItWas) {
   ModelShape by_block = AnyModel();
   by_block.window = 7;
   by_block.spans = {AttentionSpan::kFull, AttentionSpan::kSliding};
   by_block.turns = {false, true};
+  by_block.sliding_rope_theta = 1.0 / 7;
+  by_block.rotary_share = 0.4;
+  by_block.interleaved_rotation = by_block.post_norms = by_block.scaled_embeddings = true;
+  by_block.norm_offset = 1;
+  by_block.query_scalar = 3;
+  by_block.attention_cap = 50;
+  by_block.logit_cap = 30;
   for (const ModelShape& model : {AnyModel(), by_block}) {
     const auto read = ParseModelJson(ModelJson(model));
     ASSERT_TRUE(read.ok()) << read.status();

@@ -72,8 +72,8 @@ TEST_P(ManyElements, HaveTheCrossEntropyOfEachRow) {
   const View targets = UploadIds(ids), of_marks = UploadIds(std::vector<int32_t>(4, kCols - 1));
   const View row_max = Fresh(kRows, 1), row_sum = Fresh(kRows, 1), target_logit = Fresh(kRows, 1);
   const View max_of = Fresh(kMarks, 1), sum_of = Fresh(kMarks, 1), logit_of = Fresh(kMarks, 1);
-  device().CrossEntropy(targets, 0.5, logits, row_max, row_sum, target_logit);
-  device().CrossEntropy(of_marks, 0.5, marks, max_of, sum_of, logit_of);
+  device().CrossEntropy(targets, {.scale = 0.5}, logits, row_max, row_sum, target_logit);
+  device().CrossEntropy(of_marks, {.scale = 0.5}, marks, max_of, sum_of, logit_of);
   ExpectMarks(logits, marks);
   ExpectMarks(row_sum, sum_of);
   ExpectMarks(target_logit, logit_of);

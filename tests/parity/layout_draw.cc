@@ -159,6 +159,9 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   models.push_back({"starcoder2_2_kv_heads", EnglishStarcoder2Job(), 4, false});
   models.push_back({"mistral_2_kv_heads", EnglishMistralJob(), 4, false});
   models.push_back({"smollm3_2_kv_heads", EnglishSmollm3Job(), 5, false});
+  models.push_back({"gemma2_2_kv_heads", EnglishGemma2Job(), 4, false});
+  models.push_back({"gemma3_2_kv_heads", EnglishGemma3Job(), 5, false});
+  models.push_back({"glm4_2_kv_heads", EnglishGlm4Job(), 4, false});
   JobSpec packed = WithSgd(EnglishJob());
   packed.data.eos_token_id = ' ';  // documents of a word each
   packed.data.reset_attention_mask = true;

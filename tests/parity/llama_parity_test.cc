@@ -50,7 +50,10 @@ std::vector<WitnessCase> LlamaCases() {
           {"starcoder2", ten_steps(EnglishStarcoder2Job())},
           {"granite", ten_steps(EnglishGraniteJob())},
           {"mistral", ten_steps(EnglishMistralJob())},
-          {"smollm3", ten_steps(EnglishSmollm3Job())}};
+          {"smollm3", ten_steps(EnglishSmollm3Job())},
+          {"gemma2", ten_steps(EnglishGemma2Job())},
+          {"gemma3", ten_steps(EnglishGemma3Job())},
+          {"glm4", ten_steps(EnglishGlm4Job())}};
 }
 
 TEST(LlamaWitness, PassesItsOwnExamination) {

@@ -118,6 +118,53 @@ JobSpec EnglishSmollm3Job() {
   return job;
 }
 
+JobSpec EnglishGemmaJob() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kGemma, job.model);
+  job.model.tied_embeddings = true;
+  job.model.attention_bias = false;
+  job.model.rope_scaling = {};
+  return job;
+}
+
+JobSpec EnglishGemma3Job() {
+  JobSpec job = EnglishGemmaJob();
+  SetArchitecture(Architecture::kGemma3, job.model);
+  job.model.rope_scaling = {.factor = 4, .kind = RopeKind::kLinear};
+  job.model.sliding_rope_theta = 100;
+  job.model.query_scalar = 30;
+  job.model.window = 9;
+  using enum AttentionSpan;
+  job.model.spans = {kSliding, kSliding, kFull, kSliding};
+  return job;
+}
+
+JobSpec EnglishGemma2Job() {
+  JobSpec job = EnglishGemma3Job();
+  SetArchitecture(Architecture::kGemma2, job.model);
+  job.model.rope_scaling = {};
+  job.model.sliding_rope_theta = 0;
+  job.model.attention_cap = 3;
+  job.model.logit_cap = 3;
+  return job;
+}
+
+JobSpec EnglishGlmJob() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kGlm, job.model);
+  job.model.attention_bias = true;
+  job.model.rotary_share = 0.5;
+  job.model.rope_scaling = {};
+  return job;
+}
+
+JobSpec EnglishGlm4Job() {
+  JobSpec job = EnglishGlmJob();
+  SetArchitecture(Architecture::kGlm4, job.model);
+  job.model.attention_bias = true;
+  return job;
+}
+
 JobSpec EnglishSeedOssJob() {
   JobSpec job = EnglishLlamaJob();
   SetArchitecture(Architecture::kSeedOss, job.model);
@@ -238,6 +285,16 @@ Json MechanismsJson(const ModelShape& model) {
           {"residual_multiplier", model.residual_multiplier},
           {"attention_multiplier", model.attention_multiplier},
           {"logits_scaling", model.logits_scaling},
+          {"gate", model.activation == Activation::kGelu ? "gelu" : "silu"},
+          {"norm_offset", model.norm_offset},
+          {"post_norms", model.post_norms},
+          {"scaled_embeddings", model.scaled_embeddings},
+          {"interleaved_rotation", model.interleaved_rotation},
+          {"rotary_share", model.rotary_share},
+          {"sliding_rope_theta", model.sliding_rope_theta},
+          {"query_scalar", model.query_scalar},
+          {"attention_cap", model.attention_cap},
+          {"logit_cap", model.logit_cap},
           {"windows", ByBlock(model, [&](int64_t block) { return model.window_of(block); })},
           {"turns", ByBlock(model, [&](int64_t block) { return model.turns_in(block); })}};
 }
@@ -259,6 +316,11 @@ void ReadMechanisms(const Json& json, ModelShape& model) {
   model.residual_multiplier = json.at("residual_multiplier");
   model.attention_multiplier = json.at("attention_multiplier");
   model.logits_scaling = json.at("logits_scaling");
+  model.rotary_share = json.at("rotary_share");
+  model.sliding_rope_theta = json.at("sliding_rope_theta");
+  model.query_scalar = json.at("query_scalar");
+  model.attention_cap = json.at("attention_cap");
+  model.logit_cap = json.at("logit_cap");
   for (const int64_t window : json.at("windows")) {
     model.window = std::max(model.window, window);
     model.spans.push_back(window > 0 ? AttentionSpan::kSliding : AttentionSpan::kFull);

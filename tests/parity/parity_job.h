@@ -87,6 +87,18 @@ JobSpec EnglishSmollm3Job();
 // Qwen3's with a window of 12 from the third block on.
 JobSpec EnglishWindowedQwen3Job();
 
+// The same with norms of one and a weight, GELU in the gate, embeddings times the root of D and a
+// tied head; that with norms behind the branches and of heads, windows of 9 in all but the third
+// block, which turn by a base of their own, and scores over the root of 30.
+JobSpec EnglishGemmaJob();
+JobSpec EnglishGemma3Job();
+// That with caps of 3 instead, of scores and logits, and without norms of heads and the other base.
+JobSpec EnglishGemma2Job();
+// The same with neighbours as pairs of which half a head's turn; that with norms behind the
+// branches.
+JobSpec EnglishGlmJob();
+JobSpec EnglishGlm4Job();
+
 JobSpec In(Precision precision, JobSpec job);
 
 // `layout` with as many microbatches as the job's global batch needs.

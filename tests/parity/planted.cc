@@ -90,8 +90,8 @@ class PlantedDevice final : public PassingDevice {
     const bool twice = bug_ == PlantedBug::kVectorsCountedTwice && rank_ == 0;
     return twice ? counts_twice_ : inner_.adafactor();
   }
-  void Rotate(View table, Turn turn, View x) override {
-    inner_.Rotate(table, turn, x);
+  void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
+    inner_.Rotate(table, turn, heads, x);
     if (bug_ != PlantedBug::kRotaryOffset || rank_ != 0 || x.cols != query_width_) return;
     // A table that turns every position by what the second one is turned by.
     if (one_position_.data == nullptr) {
@@ -104,17 +104,18 @@ class PlantedDevice final : public PassingDevice {
       }
       inner_.CopyIn(one_position_, rows.data());
     }
-    inner_.Rotate(one_position_, turn, x);
+    inner_.Rotate(one_position_, turn, heads, x);
   }
-  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
-    Device::CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
+    Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
-  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
-                       View logits) override {
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
+                       const LossGradient& loss, View logits) override {
+    LossGradient given = loss;
     const bool second_of_step = softmax_gradients_++ % num_microbatches_ == 1;
-    if (bug_ == PlantedBug::kMicrobatchWeight && second_of_step) scale *= 1.01;
-    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
+    if (bug_ == PlantedBug::kMicrobatchWeight && second_of_step) given.scale *= 1.01;
+    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, given, logits);
     const bool last_piece = softmax_gradients_ % head_chunks_ == 0;
     if (bug_ == PlantedBug::kHeadPieceSkipped && last_piece) inner_.Zero(logits);
     // On a single stage a microbatch's backward pass follows.
@@ -126,7 +127,7 @@ class PlantedDevice final : public PassingDevice {
     recomputes_ = false;
     inner_.Embed(ids, table, first_id, positions, position_ids, out);
   }
-  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+  void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y, View mean,
                  View rstd) override {
     if (bug_ == PlantedBug::kStaleRecompute && rank_ == 0 && recomputes_) {
       const bool is_norm1 = recomputed_norms_ % 2 == 0;
@@ -134,7 +135,7 @@ class PlantedDevice final : public PassingDevice {
       if (is_norm1 && recomputed_norms_ == 0) x = last_input_;  // of the last block: as it is
       ++recomputed_norms_;
     }
-    inner_.LayerNorm(x, weight, bias, eps, y, mean, rstd);
+    inner_.LayerNorm(x, weight, bias, constants, y, mean, rstd);
   }
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {

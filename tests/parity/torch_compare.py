@@ -84,8 +84,19 @@ def llama_names(model, tensors):
             if config.model_type == "starcoder2":
                 names[f"{ours}mlp.up.{kind}"] = f"{theirs}mlp.c_fc.{kind}"
                 names[f"{ours}mlp.down.{kind}"] = f"{theirs}mlp.c_proj.{kind}"
+            if config.model_type in ("gemma2", "gemma3_text"):
+                names[f"{ours}post_norm1.{kind}"] = f"{theirs}post_attention_layernorm.{kind}"
+                names[f"{ours}norm2.{kind}"] = f"{theirs}pre_feedforward_layernorm.{kind}"
+                names[f"{ours}post_norm2.{kind}"] = f"{theirs}post_feedforward_layernorm.{kind}"
+            if config.model_type == "glm4":
+                names[f"{ours}post_norm1.{kind}"] = f"{theirs}post_self_attn_layernorm.{kind}"
+                names[f"{ours}post_norm2.{kind}"] = f"{theirs}post_mlp_layernorm.{kind}"
+            gate_up = f"{theirs}mlp.gate_up_proj.{kind}"
+            if config.model_type in ("glm", "glm4"):
+                fused[f"{ours}mlp.gate.{kind}"] = gate_up, slice(0, F)
+                fused[f"{ours}mlp.up.{kind}"] = gate_up, slice(F, 2 * F)
             if config.model_type == "phi3":
-                qkv, gate_up = f"{theirs}self_attn.qkv_proj.{kind}", f"{theirs}mlp.gate_up_proj.{kind}"
+                qkv = f"{theirs}self_attn.qkv_proj.{kind}"
                 fused[f"{ours}attn.q.{kind}"] = qkv, slice(0, query)
                 fused[f"{ours}attn.k.{kind}"] = qkv, slice(query, query + key)
                 fused[f"{ours}attn.v.{kind}"] = qkv, slice(query + key, query + 2 * key)
@@ -141,10 +152,16 @@ def same_directory(model, ours, theirs):
     mine = json.loads((ours / "config.json").read_text())
     back = json.loads((theirs / "config.json").read_text())
     rope = back.pop("rope_parameters", None)
+    if rope is not None and "full_attention" in rope:
+        assert rope["sliding_attention"] == {"rope_theta": mine["rope_local_base_freq"],
+                                             "rope_type": "default"}
+        rope = rope["full_attention"]
     if rope is not None:
         assert rope["rope_theta"] == mine["rope_theta"]
         assert rope["rope_type"] == (mine["rope_scaling"] or {"rope_type": "default"})["rope_type"]
     spelled_anew = {"dtype", "transformers_version"}
+    if mine.get("eos_token_id") is None:              # glm's configuration then says its own
+        spelled_anew.add("eos_token_id")
     for key in set(mine) & set(back) - spelled_anew:
         assert mine[key] == back[key], (key, mine[key], back[key])
     return sorted(set(back) - set(mine) - spelled_anew)
@@ -158,7 +175,8 @@ def compare(family, bin_folder, folder):
     tokens = np.fromfile(folder / "tokens.i32", dtype=np.int32).reshape(steps, 2, G, T)
     tokens = torch.from_numpy(tokens.astype(np.int64))
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
-        folder / "hf", dtype=torch.float32, output_loading_info=True)
+        folder / "hf", dtype=torch.float32, output_loading_info=True,
+        attn_implementation="eager")
     assert not loading["missing_keys"] and not loading["unexpected_keys"], loading
     besides = same_directory(model, folder / "hf", folder / "theirs")
     print(f"{family}: the directory comes back the same; keys that weft leaves to defaults: {besides}")
@@ -211,7 +229,7 @@ def main(arguments):
         work = pathlib.Path(arguments[1] if len(arguments) == 2 else temporary)
         agreed = [compare(family, arguments[0], work / family)
                   for family in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_windows", "phi3",
-                                 "granite", "seed_oss", "smollm3", "starcoder2")]
+                                 "gemma", "gemma2", "gemma3", "glm", "glm4", "granite", "seed_oss", "smollm3", "starcoder2")]
     print("agreed" if all(agreed) else "DISAGREED")
     return 0 if all(agreed) else 1
 

@@ -50,6 +50,11 @@ constexpr Family kFamilies[] = {{"gpt2", EnglishJob},
                                 {"mistral", EnglishMistralJob},
                                 {"smollm3", EnglishSmollm3Job},
                                 {"qwen3_windows", EnglishWindowedQwen3Job},
+                                {"gemma", EnglishGemmaJob},
+                                {"gemma2", EnglishGemma2Job},
+                                {"gemma3", EnglishGemma3Job},
+                                {"glm", EnglishGlmJob},
+                                {"glm4", EnglishGlm4Job},
                                 {"seed_oss", EnglishSeedOssJob},
                                 {"starcoder2", EnglishStarcoder2Job}};
 

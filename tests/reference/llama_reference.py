@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The independent witness of llama, qwen2 (no bias behind attention), qwen3, starcoder2, granite,
-mistral (windows) and smollm3 (blocks without positions): training in NumPy, double precision, one process.
+mistral (windows), smollm3 (blocks without positions), gemma3 and glm4: training in NumPy, double
+precision, one process.
 
 Written from the papers and from the definitions in our headers, never from our C++:
   Touvron et al., arXiv:2302.13971             Llama: pre-norm blocks, no absolute positions
@@ -10,6 +11,7 @@ Written from the papers and from the definitions in our headers, never from our 
   Shazeer, arXiv:2002.05202                    SwiGLU
   Ainslie et al., arXiv:2305.13245             shared key and value heads
   Yang et al., arXiv:2505.09388                Qwen3: RMSNorm over each head's query and key
+  Gemma Team, arXiv:2503.19786                 Gemma 3: norms behind branches, windows with their own base
   Lozhkov et al., arXiv:2402.19173             StarCoder2: LayerNorm, GELU and biases as GPT-2's
 Data order, Philox, learning rate and optimizer are those of gpt2_reference.py beside this file.
 
@@ -39,7 +41,7 @@ def initial_weights(job):
             weights[name + ".bias"] = np.zeros(out)
 
     def norm(name):
-        weights[name + ".weight"] = np.ones(D)
+        weights[name + ".weight"] = np.full(D, 1.0 - job["norm_offset"])
         if job["layer_norms"]:
             weights[name + ".bias"] = np.zeros(D)
 
@@ -56,14 +58,18 @@ def initial_weights(job):
         attention(block + "attn.k", narrow, D)
         attention(block + "attn.v", narrow, D)
         if job["qk_norms"]:
-            weights[block + "attn.q_norm.weight"] = np.ones(E)
-            weights[block + "attn.k_norm.weight"] = np.ones(E)
+            weights[block + "attn.q_norm.weight"] = np.full(E, 1.0 - job["norm_offset"])
+            weights[block + "attn.k_norm.weight"] = np.full(E, 1.0 - job["norm_offset"])
         attention(block + "attn.o", D, wide, job["output_bias"])
+        if job["post_norms"]:
+            norm(block + "post_norm1")
         norm(block + "norm2")
         if not job["plain_ffn"]:
             ffn(block + "mlp.gate", F, D)
         ffn(block + "mlp.up", F, D)
         ffn(block + "mlp.down", D, F)
+        if job["post_norms"]:
+            norm(block + "post_norm2")
     norm("final_norm")
     if not job["tied_embeddings"]:
         normal("head.weight", job["vocab_size"], D)
@@ -74,8 +80,9 @@ def initial_weights(job):
 class Tape:
     """Weights, and the gradients that the backward pass adds up."""
 
-    def __init__(self, weights):
+    def __init__(self, weights, offset=0.0):
         self.weights = weights
+        self.offset = offset                                             # of the weights of norms
         self.grads = {name: np.zeros_like(w) for name, w in weights.items()}
 
     def linear(self, name, x):                                           # [.., in] -> [.., out]
@@ -94,15 +101,15 @@ class Tape:
             mean = x.mean(axis=-1, keepdims=True)
             root = np.sqrt(((x - mean) ** 2).mean(axis=-1, keepdims=True) + eps)
             normal = (x - mean) / root
-            return (normal * self.weights[name + ".weight"] + self.weights[name + ".bias"],
+            return (normal * (self.offset + self.weights[name + ".weight"]) + self.weights[name + ".bias"],
                     (normal, root))
         root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
-        return x / root * self.weights[name + ".weight"], (x / root, root)
+        return x / root * (self.offset + self.weights[name + ".weight"]), (x / root, root)
 
     def norm_back(self, name, dy, saved):
         normal, root = saved
         self.grads[name + ".weight"] += (dy * normal).sum(axis=tuple(range(dy.ndim - 1)))
-        g = dy * self.weights[name + ".weight"]
+        g = dy * (self.offset + self.weights[name + ".weight"])
         if name + ".bias" in self.grads:
             self.grads[name + ".bias"] += dy.sum(axis=tuple(range(dy.ndim - 1)))
             g = g - g.mean(axis=-1, keepdims=True)
@@ -123,9 +130,11 @@ def yarn(frequencies, E, theta, scaling):
     return longer, frequencies * (1 - slow) + frequencies / scaling["factor"] * slow
 
 
-def turns(job, T):
-    """exp(i angle) of each position and pair [T, E/2], as long as what it turns grows by."""
-    E, scaling = job["head_dim"], job["rope_scaling"]
+def turns(job, T, slides):
+    """exp(i angle) of each position and pair [T, W/2], as long as what it turns grows by."""
+    E, scaling = int(job["head_dim"] * job["rotary_share"]), job["rope_scaling"]
+    if slides and job["sliding_rope_theta"]:
+        return np.exp(1j * np.outer(np.arange(T), job["sliding_rope_theta"] ** (-np.arange(0, E, 2) / E)))
     frequencies = job["rope_theta"] ** (-np.arange(0, E, 2) / E)
     kind = scaling.get("rope_type", "llama3")
     longer = 1
@@ -145,10 +154,14 @@ def turns(job, T):
     return longer * np.exp(1j * np.outer(np.arange(T), frequencies))
 
 
-def turn(x, by):                                                         # [B,H,T,E], [T,E/2]
-    half = x.shape[-1] // 2
-    turned = (x[..., :half] + 1j * x[..., half:]) * by
-    return np.concatenate([turned.real, turned.imag], axis=-1)
+def turn(x, by, job):                                                    # [B,H,T,E], [T,W/2]
+    half = by.shape[-1]
+    turned = x.copy()                                                    # the rest of E stays
+    pairs = ((slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if job["interleaved_rotation"] else
+             (slice(0, half), slice(half, 2 * half)))
+    product = (x[..., pairs[0]] + 1j * x[..., pairs[1]]) * by
+    turned[..., pairs[0]], turned[..., pairs[1]] = product.real, product.imag
+    return turned
 
 
 def split_heads(x, H):                                                   # [B,T,H*E] -> [B,H,T,E]
@@ -162,6 +175,8 @@ def sum_groups(x, groups):                                               # [B,H,
 
 
 def score_scale(job):
+    if job["query_scalar"]:
+        return 1 / math.sqrt(job["query_scalar"])
     return job["attention_multiplier"] or 1 / math.sqrt(job["head_dim"])
 
 
@@ -174,7 +189,7 @@ def within(window, T):                                                   # [T,T]
 def block_forward(tape, i, x, job):
     H, K, eps, b = job["num_heads"], job["num_kv_heads"], job["norm_eps"], f"blocks.{i}."
     T = x.shape[1]
-    by = turns(job, T) if job["turns"][i] else np.ones((T, job["head_dim"] // 2))
+    by = turns(job, T, job["windows"][i]) if job["turns"][i] else np.ones((T, job["head_dim"] // 2))
     h1, norm1 = tape.norm(b + "norm1", x, eps)
     q = split_heads(tape.linear(b + "attn.q", h1), H)
     k = split_heads(tape.linear(b + "attn.k", h1), K)
@@ -183,44 +198,58 @@ def block_forward(tape, i, x, job):
         q, q_norm = tape.norm(b + "attn.q_norm", q, eps)
         k, k_norm = tape.norm(b + "attn.k_norm", k, eps)
         norms = q_norm, k_norm
-    q, k = turn(q, by), turn(k, by).repeat(H // K, axis=1)
+    q, k = turn(q, by, job), turn(k, by, job).repeat(H // K, axis=1)
     v = split_heads(tape.linear(b + "attn.v", h1), K).repeat(H // K, axis=1)
     scores = q @ k.transpose(0, 1, 3, 2) * score_scale(job)
+    share = 0
+    if job["attention_cap"]:
+        share = np.tanh(scores / job["attention_cap"])
+        scores = job["attention_cap"] * share
     scores = np.where(job["visible"] & within(job["windows"][i], T), scores, -np.inf)
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     a = gpt2.join_heads(p @ v)
     factor = job["residual_multiplier"]
-    x1 = x + factor * tape.linear(b + "attn.o", a)
+    branch, post1 = tape.linear(b + "attn.o", a), None
+    if job["post_norms"]:
+        branch, post1 = tape.norm(b + "post_norm1", branch, eps)
+    x1 = x + factor * branch
     h2, norm2 = tape.norm(b + "norm2", x1, eps)
     up = tape.linear(b + "mlp.up", h2)
     if job["plain_ffn"]:
         gate, gated = None, gpt2.gelu(up)
     else:
         gate = tape.linear(b + "mlp.gate", h2)
-        gated = gate / (1 + np.exp(-gate)) * up
-    return (x1 + factor * tape.linear(b + "mlp.down", gated),
-            (by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated))
+        gated = (gpt2.gelu(gate) if job["gate"] == "gelu" else gate / (1 + np.exp(-gate))) * up
+    branch, post2 = tape.linear(b + "mlp.down", gated), None
+    if job["post_norms"]:
+        branch, post2 = tape.norm(b + "post_norm2", branch, eps)
+    return (x1 + factor * branch,
+            (by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated, post1, post2, share))
 
 
 def block_backward(tape, i, dx2, saved, job):
     H, K, b = job["num_heads"], job["num_kv_heads"], f"blocks.{i}."
-    by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated = saved
+    by, h1, norm1, norms, q, k, v, p, a, h2, norm2, gate, up, gated, post1, post2, share = saved
     factor = job["residual_multiplier"]
-    dgated = tape.linear_back(b + "mlp.down", factor * dx2, gated)
+    dbranch = tape.norm_back(b + "post_norm2", factor * dx2, post2) if post2 else factor * dx2
+    dgated = tape.linear_back(b + "mlp.down", dbranch, gated)
     if gate is None:
         dh2 = tape.linear_back(b + "mlp.up", gpt2.gelu_back(dgated, up), h2)
     else:
         s = 1 / (1 + np.exp(-gate))
         dgate, dup = dgated * up * (s + gate * s * (1 - s)), dgated * gate * s
+        if job["gate"] == "gelu":
+            dgate, dup = gpt2.gelu_back(dgated * up, gate), dgated * gpt2.gelu(gate)
         dh2 = tape.linear_back(b + "mlp.gate", dgate, h2) + tape.linear_back(b + "mlp.up", dup, h2)
     dx1 = dx2 + tape.norm_back(b + "norm2", dh2, norm2)
-    do = split_heads(tape.linear_back(b + "attn.o", factor * dx1, a), H)
+    dbranch = tape.norm_back(b + "post_norm1", factor * dx1, post1) if post1 else factor * dx1
+    do = split_heads(tape.linear_back(b + "attn.o", dbranch, a), H)
     dv = sum_groups(p.transpose(0, 1, 3, 2) @ do, K)
     dp = do @ v.transpose(0, 1, 3, 2)
-    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) * score_scale(job)
-    dq = turn(ds @ k, by.conj())
-    dk = turn(sum_groups(ds.transpose(0, 1, 3, 2) @ q, K), by.conj())
+    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) * score_scale(job) * (1 - share**2)
+    dq = turn(ds @ k, by.conj(), job)
+    dk = turn(sum_groups(ds.transpose(0, 1, 3, 2) @ q, K), by.conj(), job)
     if norms:
         dq = tape.norm_back(b + "attn.q_norm", dq, norms[0])
         dk = tape.norm_back(b + "attn.k_norm", dk, norms[1])
@@ -232,15 +261,18 @@ def block_backward(tape, i, dx2, saved, job):
 def loss_and_gradients(weights, ids, targets, job):
     """Mean cross-entropy over all tokens, and its gradient by tensor."""
     job = {**job, "visible": gpt2.visible(ids, job)}
-    tape = Tape(weights)
+    tape = Tape(weights, job["norm_offset"])
     head = "embed.tokens.weight" if job["tied_embeddings"] else "head.weight"
-    x = job["embedding_multiplier"] * weights["embed.tokens.weight"][ids]
+    grown = math.sqrt(job["hidden_size"]) if job["scaled_embeddings"] else job["embedding_multiplier"]
+    x = grown * weights["embed.tokens.weight"][ids]
     saved = []
     for i in range(job["num_blocks"]):
         x, kept = block_forward(tape, i, x, job)
         saved.append(kept)
     f, final = tape.norm("final_norm", x, job["norm_eps"])
     logits = f @ weights[head].T / job["logits_scaling"]                 # [B,T,V]
+    if job["logit_cap"]:
+        logits = job["logit_cap"] * np.tanh(logits / job["logit_cap"])
     top = logits.max(axis=-1, keepdims=True)
     e = np.exp(logits - top)
     total = e.sum(axis=-1, keepdims=True)
@@ -251,12 +283,14 @@ def loss_and_gradients(weights, ids, targets, job):
     np.put_along_axis(dlogits, targets[..., None],
                       np.take_along_axis(dlogits, targets[..., None], axis=-1) - 1, axis=-1)
     dlogits /= targets.size * job["logits_scaling"]
+    if job["logit_cap"]:
+        dlogits *= 1 - (logits / job["logit_cap"]) ** 2
     tape.grads[head] += dlogits.reshape(-1, dlogits.shape[-1]).T @ f.reshape(-1, f.shape[-1])
     dx = tape.norm_back("final_norm", dlogits @ weights[head], final)
     for i in reversed(range(job["num_blocks"])):
         dx = block_backward(tape, i, dx, saved[i], job)
     np.add.at(tape.grads["embed.tokens.weight"], ids.reshape(-1),
-              job["embedding_multiplier"] * dx.reshape(-1, dx.shape[-1]))
+              grown * dx.reshape(-1, dx.shape[-1]))
     return loss, tape.grads
 
 
@@ -267,7 +301,9 @@ def check():
            "output_bias": True, "qk_norms": False, "rope_scaling": {"factor": 1},
            "layer_norms": False, "plain_ffn": False, "ffn_bias": False, "embedding_multiplier": 1,
            "residual_multiplier": 1, "attention_multiplier": 0, "logits_scaling": 1,
-           "windows": [0, 0], "turns": [True, True]}
+           "windows": [0, 0], "turns": [True, True], "gate": "silu", "norm_offset": 0,
+           "post_norms": False, "scaled_embeddings": False, "interleaved_rotation": False,
+           "rotary_share": 1, "sliding_rope_theta": 0, "query_scalar": 0, "attention_cap": 0, "logit_cap": 0}
     stretched = {"factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
                  "original_max_position_embeddings": 16}
     worst = max(gpt2.worst_difference({**job, **change}, initial_weights, loss_and_gradients)
@@ -277,6 +313,12 @@ def check():
                                {"embedding_multiplier": 12, "residual_multiplier": 0.22,
                                 "attention_multiplier": 0.3, "logits_scaling": 8},
                                {"windows": [0, 3], "turns": [True, False]},
+                               {"windows": [0, 3], "sliding_rope_theta": 10, "query_scalar": 3,
+                                "post_norms": True, "norm_offset": 1, "scaled_embeddings": True,
+                                "gate": "gelu", "qk_norms": True},
+                               {"attention_cap": 0.5, "logit_cap": 2, "post_norms": True},
+                               {"interleaved_rotation": True, "rotary_share": 0.7,
+                                "post_norms": True},
                                {"layer_norms": True, "plain_ffn": True, "ffn_bias": True},
                                {"qk_norms": True, "rope_scaling": {
                                    **stretched, "rope_type": "yarn", "beta_fast": 2,

@@ -43,21 +43,24 @@ class PassingDevice : public Device {
   void Scale(View x, double factor) override { inner_.Scale(x, factor); }
   void AddBias(View bias, View x) override { inner_.AddBias(bias, x); }
   void BiasGradient(View dy, View dbias) override { inner_.BiasGradient(dy, dbias); }
-  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+  void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y, View mean,
                  View rstd) override {
-    inner_.LayerNorm(x, weight, bias, eps, y, mean, rstd);
+    inner_.LayerNorm(x, weight, bias, constants, y, mean, rstd);
   }
-  void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
-                         View dbias) override {
-    inner_.LayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias);
+  void LayerNormGradient(View dy, View x, View weight, const NormConstants& constants, View mean,
+                         View rstd, View dx, View dweight, View dbias) override {
+    inner_.LayerNormGradient(dy, x, weight, constants, mean, rstd, dx, dweight, dbias);
   }
-  void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
-    inner_.RmsNorm(x, weight, eps, y, rstd);
+  void RmsNorm(View x, View weight, const NormConstants& constants, View y, View rstd) override {
+    inner_.RmsNorm(x, weight, constants, y, rstd);
   }
-  void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
-    inner_.RmsNormGradient(dy, x, weight, rstd, dx, dweight);
+  void RmsNormGradient(View dy, View x, View weight, const NormConstants& constants, View rstd,
+                       View dx, View dweight) override {
+    inner_.RmsNormGradient(dy, x, weight, constants, rstd, dx, dweight);
   }
-  void Rotate(View table, Turn turn, View x) override { inner_.Rotate(table, turn, x); }
+  void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
+    inner_.Rotate(table, turn, heads, x);
+  }
   void Gelu(View x, View y) override { inner_.Gelu(x, y); }
   void GeluGradient(View dy, View x, View dx) override { inner_.GeluGradient(dy, x, dx); }
   void Linear(View x, View weight, View bias, View residual, View y) override {
@@ -72,9 +75,9 @@ class PassingDevice : public Device {
   void LinearGradient(View dy, View x, View dweight, View dbias) override {
     inner_.LinearGradient(dy, x, dweight, dbias);
   }
-  void SwiGlu(View gate, View up, View y) override { inner_.SwiGlu(gate, up, y); }
-  void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    inner_.SwiGluGradient(dy, gate, up, dgate, dup);
+  void Glu(Gate f, View gate, View up, View y) override { inner_.Glu(f, gate, up, y); }
+  void GluGradient(Gate f, View dy, View gate, View up, View dgate, View dup) override {
+    inner_.GluGradient(f, dy, gate, up, dgate, dup);
   }
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
              View out) override {
@@ -97,18 +100,19 @@ class PassingDevice : public Device {
                          View scratch) override {
     inner_.AttentionGradient(shape, q, k, v, first_visible, o, lse, dout, dq, dk, dv, scratch);
   }
+  void Cap(View x, double cap) override { inner_.Cap(x, cap); }
   void RowMax(View logits, View row_max) override { inner_.RowMax(logits, row_max); }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
                  View target_logit) override {
     inner_.RowSumExp(logits, row_max, targets, first_id, row_sum, target_logit);
   }
-  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
-                       View logits) override {
-    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
+                       const LossGradient& loss, View logits) override {
+    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, loss, logits);
   }
-  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
-    inner_.CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
+    inner_.CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
   void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
     inner_.AddLossSum(row_max, row_sum, target_logit, total);

@@ -82,6 +82,30 @@ enum class Transpose { kNo, kYes };
 // Rotate turns by the angles, or back by them (its gradient).
 enum class Turn { kForth, kBack };
 
+// RotatedHeads says how wide heads are, and which two elements of one are pair i of W/2.
+struct RotatedHeads {
+  int64_t head_dim = 0;          // E; 0: W
+  bool are_interleaved = false;  // 2i and 2i + 1; else i and i + W/2, as in Hugging Face's llama
+};
+
+// The function of a gated linear unit's gate.
+enum class Gate {
+  kSilu,  // x sigmoid(x)
+  kGelu,  // Device::Gelu
+};
+
+// A LossGradient says what a gradient of logits is multiplied by, and by what Device::Cap has
+// capped them (0: not).
+struct LossGradient {
+  double scale = 1;
+  double cap = 0;
+};
+
+struct NormConstants {
+  double eps = 0;     // what is added to the mean of squares; gradients do not read it
+  double offset = 0;  // what is added to each weight
+};
+
 // Shape of an attention call on one rank: B sequences of T keys, H local heads of E dims. Query
 // heads share K key and value heads, H / K neighbours each (Ainslie et al., arXiv:2305.13245).
 //
@@ -106,6 +130,7 @@ struct AttentionShape {
   // starts: of how many documents the sequences consist, at most. 0: nobody says.
   int64_t documents = 0;
   double scale = 0;  // of scores; 0: 1/sqrt(E)
+  double cap = 0;    // scaled scores x become cap tanh(x / cap) (arXiv:2408.00118, 2); 0: stay
 
   float score_scale() const {
     return static_cast<float>(scale != 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim)));
@@ -234,23 +259,25 @@ class Device {
   virtual void AddBias(View bias, View x) = 0;         // x[r, c] += bias[c]
   virtual void BiasGradient(View dy, View dbias) = 0;  // dbias[c] += sum over r of dy[r, c]
 
-  // y = (x - mean) * rstd * weight + bias over each row [N, D]; mean, rstd [N, 1] are saved.
-  virtual void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
-                         View rstd) = 0;
+  // y = (x - mean) * rstd * (offset + weight) + bias over each row [N, D]; mean, rstd [N, 1] are
+  // saved.
+  virtual void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y,
+                         View mean, View rstd) = 0;
   // dx += gradient through the norm; dweight, dbias [1, D] accumulate.
-  virtual void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx,
-                                 View dweight, View dbias) = 0;
+  virtual void LayerNormGradient(View dy, View x, View weight, const NormConstants& constants,
+                                 View mean, View rstd, View dx, View dweight, View dbias) = 0;
 
-  // RMSNorm (Zhang & Sennrich, arXiv:1910.07467): y = x * rstd * weight over each row [N, D], with
-  // rstd [N, 1] = 1 / sqrt(mean(x^2) + eps) saved.
-  virtual void RmsNorm(View x, View weight, double eps, View y, View rstd) = 0;
+  // RMSNorm (Zhang & Sennrich, arXiv:1910.07467): y = x * rstd * (offset + weight) over each row
+  // [N, D], with rstd [N, 1] = 1 / sqrt(mean(x^2) + eps) saved.
+  virtual void RmsNorm(View x, View weight, const NormConstants& constants, View y, View rstd) = 0;
   // dx += gradient through the norm; dweight [1, D] accumulates.
-  virtual void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) = 0;
+  virtual void RmsNormGradient(View dy, View x, View weight, const NormConstants& constants,
+                               View rstd, View dx, View dweight) = 0;
 
-  // Rotary positions (Su et al., arXiv:2104.09864), in place. x [B*T, H*E]; table [T, E]: of each
-  // position E/2 cosines, then E/2 sines. In each head the pair (x[i], x[i + E/2]) turns by angle
-  // i, the order of Hugging Face's llama weights. x may be columns of a wider matrix.
-  virtual void Rotate(View table, Turn turn, View x) = 0;
+  // Rotary positions (Su et al., arXiv:2104.09864), in place. x [B*T, H*E]; table [T, W]: of each
+  // position W/2 cosines, then W/2 sines. Of each head the first W elements turn, in the pairs that
+  // `heads` says, and the rest stays. x may be columns of a wider matrix.
+  virtual void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) = 0;
 
   // GELU, tanh form (Hendrycks & Gimpel, arXiv:1606.08415). dx is written, may alias dy.
   virtual void Gelu(View x, View y) = 0;
@@ -287,11 +314,11 @@ class Device {
     MatMul(dy, Transpose::kYes, x, Transpose::kNo, 1, dweight);
   }
 
-  // SwiGLU (Shazeer, arXiv:2002.05202): y = gate * sigmoid(gate) * up. Here and in its gradient
-  // each view may be columns of a wider matrix.
-  virtual void SwiGlu(View gate, View up, View y) = 0;
+  // Gated linear units (Shazeer, arXiv:2002.05202): y = f(gate) * up. Here and in its gradient each
+  // view may be columns of a wider matrix.
+  virtual void Glu(Gate f, View gate, View up, View y) = 0;
   // dgate and dup are written; one of them may alias dy.
-  virtual void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) = 0;
+  virtual void GluGradient(Gate f, View dy, View gate, View up, View dgate, View dup) = 0;
 
   // out[i] = table[ids[i] - first_id] for ids in [first_id, first_id + table.rows), else a zero
   // row; ids [N, 1] i32. Then, unless positions has no data, out[i] += positions[position_ids[i]];
@@ -329,6 +356,9 @@ class Device {
     return "";
   }
 
+  // x = cap tanh(x / cap); x may be columns of a wider matrix.
+  virtual void Cap(View x, double cap) = 0;
+
   // Softmax cross-entropy over a vocabulary cut into contiguous ranges, one per tp rank; this rank
   // holds logits [N, V_local] for ids [first_id, first_id + V_local). The caller reduces row_max
   // (max) and then row_sum and target_logit (sum) over the tp group between the three calls. Logits
@@ -337,17 +367,18 @@ class Device {
   // row_sum[i] = sum exp(logits[i] - row_max[i]); target_logit[i] = logits[i, target] or 0.
   virtual void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
                          View target_logit) = 0;
-  // Replaces logits by their gradient: (softmax - onehot(target)) * scale.
+  // Replaces logits by their gradient, (softmax - onehot(target)) * scale, or by that of what Cap
+  // made them of.
   virtual void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                               double scale, View logits) = 0;
+                               const LossGradient& loss, View logits) = 0;
   // The three in one, of a vocabulary that is whole on this rank (first_id 0): row_max, row_sum and
   // target_logit [N, 1] are written, logits replaced. By default they follow each other; a device
   // may read the logits once.
-  virtual void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
-                            View target_logit) {
+  virtual void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max,
+                            View row_sum, View target_logit) {
     RowMax(logits, row_max);
     RowSumExp(logits, row_max, targets, 0, row_sum, target_logit);
-    SoftmaxGradient(row_max, row_sum, targets, 0, scale, logits);
+    SoftmaxGradient(row_max, row_sum, targets, 0, loss, logits);
   }
   // total [1, 1], kF64, += sum over i of log(row_sum[i]) + row_max[i] - target_logit[i], in double,
   // in row order, or in another that the number of rows alone decides.

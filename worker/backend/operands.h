@@ -111,12 +111,13 @@ inline bool FitsRmsNormGradient(View dy, View x, View weight, View rstd, View dx
   return SameShape(x, {dy, dx}) && IsVector(weight, x.cols, x.dtype) && IsVector(rstd, x.rows) &&
          IsVector(dweight, x.cols);
 }
-inline bool FitsRotate(View table, View x) {
+inline bool FitsRotate(View table, const RotatedHeads& heads, View x) {
+  const int64_t head_dim = heads.head_dim == 0 ? table.cols : heads.head_dim;
   return SameRows(x, {}) && IsMatrix(table, table.rows, table.cols, DType::kF32) &&
          table.rows >= 1 && x.rows % table.rows == 0 && table.cols >= 2 && table.cols % 2 == 0 &&
-         x.cols % table.cols == 0;
+         table.cols <= head_dim && x.cols % head_dim == 0;
 }
-inline bool FitsSwiGluGradient(View dy, View gate, View up, View dgate, View dup) {
+inline bool FitsGluGradient(View dy, View gate, View up, View dgate, View dup) {
   return SameRows(gate, {dy, up, dgate, dup}) && dgate.data != dup.data;
 }
 

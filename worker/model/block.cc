@@ -146,11 +146,13 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
     work.dvalues = arena.Get("work/dvalues", rows, key);
   }
   work.scores = arena.Row("work/scores");
-  if (!model_.learned_positions) {
-    work.rotary = arena.Get("work/rotary", attention_.query_len(), attention_.head_dim);
-    const std::vector<int64_t> positions =
-        PositionsOf(groups_.layout(), attention_.seq_len, groups_.at().cp);
-    device_.CopyIn(work.rotary, RotaryTable(model_, positions).data());
+  const std::vector<int64_t> positions =
+      PositionsOf(groups_.layout(), attention_.seq_len, groups_.at().cp);
+  for (const Rotation& rotation : model_.rotations()) {
+    const absl::string_view name = kRotaryTables[work.rotary.size()];
+    work.rotary.push_back(
+        arena.Get(absl::StrCat("work/", name), attention_.query_len(), rotation.width));
+    device_.CopyIn(work.rotary.back(), RotaryTable(rotation, positions).data());
   }
   return work;
 }
@@ -200,7 +202,7 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
   switch (step.kind) {
     case StepKind::kNorm:
     case StepKind::kHeadNorm:
-      DoNorm(step, model_.norm_eps, saved.views, device_);
+      DoNorm(step, saved.views, device_);
       return absl::OkStatus();
     case StepKind::kProducts: {
       ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
@@ -226,6 +228,11 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
                         LogSums(op, saved), work.scores);
       return absl::OkStatus();
     }
+    case StepKind::kSummedProduct:
+      return SumProduct(step, in, out);
+    case StepKind::kNormBranch:
+      ForwardNormBranch(step, saved.views, out, device_);
+      return absl::OkStatus();
     case StepKind::kBranch:
       return AddBranch(step, in, Of(step.ops.back()->in.front(), saved.views), out);
   }
@@ -239,16 +246,25 @@ View Block::LogSums(const BlockOp& attention, const BlockActivations& saved) con
 }
 
 absl::Status Block::AddBranch(const Step& branch, View x, View residual, View out) {
-  const Linear& linear = branch.linears.front();
   if (groups_.layout().tp == 1) {
     ForwardBranch(branch, x, residual, out, device_);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(SumProduct(branch, x, out));
+  if (FactorOf(branch) != 1) device_.Scale(out, FactorOf(branch));
+  device_.Add(residual, out);
+  return absl::OkStatus();
+}
+
+absl::Status Block::SumProduct(const Step& product, View x, View out) {
+  const Linear& linear = product.linears.front();
+  if (groups_.layout().tp == 1) {
+    ForwardLinear(linear, x, out, device_);
     return absl::OkStatus();
   }
   MultiplyLinear(linear, x, tokens_.Partial(out), device_);
   RETURN_IF_ERROR(tokens_.Sum(out));
   if (linear.bias.data != nullptr) device_.AddBias(linear.bias, out);  // after the sum: once
-  if (FactorOf(branch) != 1) device_.Scale(out, FactorOf(branch));
-  device_.Add(residual, out);
   return absl::OkStatus();
 }
 
@@ -339,11 +355,19 @@ absl::Status Block::Undo(size_t index, const BlockActivations& saved, const Bloc
       return absl::OkStatus();
     case StepKind::kAttention:
       return BackwardAttention(step, saved, work);
+    case StepKind::kNormBranch:
+      BackwardNormBranch(step, saved, work, dx);
+      return absl::OkStatus();
+    case StepKind::kSummedProduct: {
+      const View gradient = Of(step.out, work.gradients);
+      if (part == Part::kInput) device_.Copy(Of(step.out, saved.views), gradient);
+      return BackwardSummed(index, saved, work, gradient, part, arriving);
+    }
     case StepKind::kBranch:
       if (part == Part::kInput && step.out != ops_.output) {
         device_.Copy(Of(step.out, saved.views), dx);
       }
-      return BackwardBranch(index, saved, work, dx, part, arriving);
+      return BackwardSummed(index, saved, work, dx, part, arriving);
   }
   CHECK(false);
   return absl::OkStatus();
@@ -351,7 +375,7 @@ absl::Status Block::Undo(size_t index, const BlockActivations& saved, const Bloc
 
 // Through a layer that is cut by inputs to its input, or to that of the GELU which made this, and
 // to its parameters unless that is BackwardWeight's.
-absl::Status Block::BackwardBranch(size_t index, const BlockActivations& saved,
+absl::Status Block::BackwardSummed(size_t index, const BlockActivations& saved,
                                    const BlockWorkspace& work, View dx, Part part,
                                    Arriving& arriving) {
   const Step& step = steps_[index];
@@ -381,15 +405,24 @@ absl::Status Block::BackwardBranch(size_t index, const BlockActivations& saved,
 void Block::BackwardActivation(const BlockOp& op, const BlockActivations& saved,
                                const BlockWorkspace& work) {
   const View dy = Of(op.out.front(), work.gradients);
-  if (op.kind == OpKind::kSwiGlu) {
-    device_.SwiGluGradient(dy, Of(op.in[0], saved.views), Of(op.in[1], saved.views),
-                           Of(op.in[0], work.gradients), Of(op.in[1], work.gradients));
+  if (op.in.size() > 1) {
+    device_.GluGradient(GateOf(op), dy, Of(op.in[0], saved.views), Of(op.in[1], saved.views),
+                        Of(op.in[0], work.gradients), Of(op.in[1], work.gradients));
   } else {
     device_.GeluGradient(dy, Of(op.in[0], saved.views), Of(op.in[0], work.gradients));
   }
 }
 
-// A norm adds to the gradient of its input, which here has no other part.
+// A residual's gradient is also that of what is added to it. A norm adds to the gradient of its
+// input, which here and of heads has no other part.
+void Block::BackwardNormBranch(const Step& step, const BlockActivations& saved,
+                               const BlockWorkspace& work, View dx) {
+  const View gradient = Of(step.in, work.gradients);
+  device_.Zero(gradient);
+  BackwardNorm(step.norm, dx, Of(step.in, saved.views), StatisticsOf(step, saved.views), gradient,
+               device_);
+}
+
 void Block::BackwardHeadNorm(const Step& step, const BlockActivations& saved,
                              const BlockWorkspace& work) {
   const View dx = Of(step.in, work.gradients);
@@ -439,7 +472,7 @@ absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
   for (size_t i = steps_.size(); i-- > 0;) {
     const Step& step = steps_[i];
     const View in = Of(step.in, saved.views);
-    if (step.kind == StepKind::kBranch) {
+    if (step.kind == StepKind::kBranch || step.kind == StepKind::kSummedProduct) {
       const View gradient = step.out == ops_.output ? dy : Of(step.out, saved.views);
       // Nobody else reads it any more.
       if (FactorOf(step) != 1) device_.Scale(gradient, FactorOf(step));

@@ -47,9 +47,9 @@ struct BlockWorkspace {
   // The gradient of each of BlockOps::values, without data for residuals. That of an activation's
   // output is that of its last input, in whose place it becomes the latter.
   std::vector<View> gradients;
-  View dnorm;   // [N, D] the gradient of a norm's output
-  View scores;  // scratch of attention
-  View rotary;  // [T / cp, E], a table; null: the model has no rotary positions
+  View dnorm;                // [N, D] the gradient of a norm's output
+  View scores;               // scratch of attention
+  std::vector<View> rotary;  // [T / cp, W], tables, by ModelShape::rotations
   // Under context parallelism, [B*T, K*E] of whole sequences; while the one pair is in use the
   // other holds its rows by rank (worker/model/context.h).
   View keys, values, dkeys, dvalues;
@@ -137,6 +137,8 @@ class Block {
   absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
   // `out` [R, D] = residual [R, D] + factor linear(x), which is cut by inputs and so a sum over tp.
   absl::Status AddBranch(const Step& branch, View x, View residual, View out);
+  // `out` [R, D] = linear(x), likewise.
+  absl::Status SumProduct(const Step& product, View x, View out);
   // Returns the keys and values of whole sequences: all that this rank's queries attend to.
   absl::StatusOr<KeyValues> GatherKeys(const BlockOp& attention, const BlockActivations& saved,
                                        const BlockWorkspace& work);
@@ -147,8 +149,11 @@ class Block {
   // Carries out the backward pass of a step.
   absl::Status Undo(size_t index, const BlockActivations& saved, const BlockWorkspace& work,
                     View dx, Part part, Arriving& arriving);
-  absl::Status BackwardBranch(size_t index, const BlockActivations& saved,
+  // `dx` [R, D]: the gradient of what the product, or the branch that it begins, gives.
+  absl::Status BackwardSummed(size_t index, const BlockActivations& saved,
                               const BlockWorkspace& work, View dx, Part part, Arriving& arriving);
+  void BackwardNormBranch(const Step& step, const BlockActivations& saved,
+                          const BlockWorkspace& work, View dx);
   absl::Status BackwardAttention(const Step& step, const BlockActivations& saved,
                                  const BlockWorkspace& work);
   void BackwardActivation(const BlockOp& op, const BlockActivations& saved,

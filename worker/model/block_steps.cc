@@ -18,6 +18,7 @@ StepKind KindOf(OpKind kind) {
       return StepKind::kProducts;
     case OpKind::kGelu:
     case OpKind::kSwiGlu:
+    case OpKind::kGeGlu:
       return StepKind::kActivation;
     case OpKind::kRotate:
       return StepKind::kTurn;
@@ -46,13 +47,21 @@ bool AreTogether(const BlockOp& op, const BlockOp& next) {
     case OpKind::kScale:
       return op.kind == OpKind::kLinear && op.out.front() == next.in.back();
     case OpKind::kAdd:
-      return (op.kind == OpKind::kLinear || op.kind == OpKind::kScale) &&
+      return (op.kind == OpKind::kLinear || op.kind == OpKind::kScale ||
+              op.kind == OpKind::kNorm) &&
              op.out.front() == next.in.back();
     case OpKind::kRotate:
       return op.kind == OpKind::kRotate;
     default:
       return false;
   }
+}
+
+// Whether tp cuts the product's inputs, and nothing is added before its terms are summed.
+bool IsSummed(const BlockOps& block, const BlockOp& op) {
+  const BlockParam& weight = block.params[static_cast<size_t>(op.params.front())];
+  const BlockValue& out = block.values[static_cast<size_t>(op.out.front())];
+  return weight.in.cut == DimCut::kTensor && out.rows == Rows::kPart;
 }
 
 }  // namespace
@@ -65,7 +74,13 @@ std::vector<BlockStep> StepsOf(const BlockOps& block) {
     const bool goes_on = i > 0 && AreTogether(block.ops[i - 1], op);
     if (!goes_on) steps.push_back({KindOf(op.kind), {}});
     steps.back().ops.push_back(static_cast<int>(i));
-    if (goes_on && op.kind == OpKind::kAdd) steps.back().kind = StepKind::kBranch;
+    if (op.kind == OpKind::kLinear && IsSummed(block, op)) {
+      steps.back().kind = StepKind::kSummedProduct;
+    }
+    if (goes_on && op.kind == OpKind::kAdd) {
+      const bool is_normed = steps.back().kind == StepKind::kNorm;
+      steps.back().kind = is_normed ? StepKind::kNormBranch : StepKind::kBranch;
+    }
     if (goes_on && op.kind == OpKind::kGelu) steps.back().kind = StepKind::kProductThenGelu;
   }
   return steps;

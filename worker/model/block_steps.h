@@ -15,6 +15,8 @@ enum class StepKind {
   kActivation,       // {activation}
   kTurn,             // {rotate, ...}
   kAttention,        // {attention}
+  kSummedProduct,    // {linear}: a product cut by inputs and its sum over tp
+  kNormBranch,       // {norm, add}: what is normed before it is added to the residual
   kBranch,           // {linear, add}, {linear, scale, add}: a product cut by inputs, its sum over
                      // tp, a factor, the residual
 };

@@ -13,6 +13,9 @@
 
 namespace weft {
 
+// Returns what the table's rows are multiplied by, where activations are of `type`.
+double EmbeddingFactor(const ModelShape& model, DType type);
+
 class Embedding {
  public:
   // Borrows `tokens`, `device` and `groups`. REQUIRES: this rank is on the first stage.
@@ -32,7 +35,7 @@ class Embedding {
   Device& device_;
   TokenCut& tokens_;
   RankGroups& groups_;
-  const double multiplier_;
+  double factor_ = 1;
   int64_t first_id_ = 0;
   int bucket_ = 0;
   View table_, table_gradient_;          // [V_local, D]

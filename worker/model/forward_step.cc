@@ -38,7 +38,7 @@ ForwardStep MakeStep(const BlockOps& block, const BlockStep& of, const std::stri
   }
   step.in = step.ops.front()->in.front();
   step.out = step.ops.back()->out.front();
-  if (of.kind == StepKind::kHeadNorm) {
+  if (of.kind == StepKind::kHeadNorm || of.kind == StepKind::kTurn) {
     step.head_dim = block.values[static_cast<size_t>(step.in)].cols.unit;
   }
   return step;
@@ -82,27 +82,35 @@ View ByHead(const ForwardStep& step, View x) {
   return {x.data, x.elements() / step.head_dim, step.head_dim, x.dtype};
 }
 
-void DoNorm(const ForwardStep& step, double eps, absl::Span<const View> views, Device& device) {
+void DoNorm(const ForwardStep& step, absl::Span<const View> views, Device& device) {
   View in = ViewOf(step.in, views), out = ViewOf(step.out, views);
   if (step.kind == StepKind::kHeadNorm) {
     in = ByHead(step, in);
     out = ByHead(step, out);
   }
-  ForwardNorm(step.norm, eps, in, out, StatisticsOf(step, views), device);
+  ForwardNorm(step.norm, in, out, StatisticsOf(step, views), device);
 }
 
 void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& device) {
   const View out = ViewOf(op.out.front(), views);
-  if (op.kind == OpKind::kSwiGlu) {
-    device.SwiGlu(ViewOf(op.in[0], views), ViewOf(op.in[1], views), out);
+  if (op.in.size() > 1) {
+    device.Glu(GateOf(op), ViewOf(op.in[0], views), ViewOf(op.in[1], views), out);
   } else {
     device.Gelu(ViewOf(op.in[0], views), out);
   }
 }
 
+Gate GateOf(const BlockOp& op) {
+  CHECK(op.kind == OpKind::kSwiGlu || op.kind == OpKind::kGeGlu);
+  return op.kind == OpKind::kGeGlu ? Gate::kGelu : Gate::kSilu;
+}
+
 // Queries and keys that lie beside each other are turned by one call.
-void DoTurn(const ForwardStep& step, View table, Turn turn, absl::Span<const View> views,
-            Device& device) {
+void DoTurn(const ForwardStep& step, absl::Span<const View> tables, Turn turn,
+            absl::Span<const View> views, Device& device) {
+  const BlockOp& first = *step.ops.front();
+  const View table = tables[static_cast<size_t>(first.angles)];
+  const RotatedHeads heads = {.head_dim = step.head_dim, .are_interleaved = first.are_interleaved};
   View pending;
   for (const BlockOp* const op : step.ops) {
     const View next = ViewOf(op->out.front(), views);
@@ -113,10 +121,10 @@ void DoTurn(const ForwardStep& step, View table, Turn turn, absl::Span<const Vie
       pending = pending.ColRange(0, pending.cols + next.cols);
       continue;
     }
-    if (pending.data != nullptr) device.Rotate(table, turn, pending);
+    if (pending.data != nullptr) device.Rotate(table, turn, heads, pending);
     pending = next;
   }
-  device.Rotate(table, turn, pending);
+  device.Rotate(table, turn, heads, pending);
 }
 
 void ForwardBranch(const ForwardStep& step, View x, View residual, View out, Device& device) {
@@ -125,6 +133,12 @@ void ForwardBranch(const ForwardStep& step, View x, View residual, View out, Dev
   ForwardLinear(step.linears.front(), x, out, device);
   device.Scale(out, factor);
   device.Add(residual, out);
+}
+
+void ForwardNormBranch(const ForwardStep& step, absl::Span<const View> views, View out,
+                       Device& device) {
+  ForwardNorm(step.norm, ViewOf(step.in, views), out, StatisticsOf(step, views), device);
+  device.Add(ViewOf(step.ops.back()->in.front(), views), out);
 }
 
 }  // namespace weft

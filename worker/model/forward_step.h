@@ -20,7 +20,7 @@ struct ForwardStep {
   std::vector<const BlockOp*> ops;
   Norm norm;
   std::vector<Linear> linears;  // of the step's linear operations
-  int64_t head_dim = 0;         // of kHeadNorm
+  int64_t head_dim = 0;         // of kHeadNorm and kTurn
   int in = 0;                   // the first input of the first operation
   int out = 0;                  // of the last operation
 };
@@ -54,13 +54,20 @@ NormStatistics StatisticsOf(const ForwardStep& step, absl::Span<const View> view
 View ByHead(const ForwardStep& step, View x);
 
 // Carry out a step of kind kNorm or kHeadNorm, of kActivation (or the activation of
-// kProductThenGelu by itself), of kTurn; the latter may also turn gradients back.
-void DoNorm(const ForwardStep& step, double eps, absl::Span<const View> views, Device& device);
+// kProductThenGelu by itself), of kTurn; the latter may also turn gradients back. `tables`: by
+// ModelShape::rotations.
+void DoNorm(const ForwardStep& step, absl::Span<const View> views, Device& device);
 void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& device);
-void DoTurn(const ForwardStep& step, View table, Turn turn, absl::Span<const View> views,
-            Device& device);
+void DoTurn(const ForwardStep& step, absl::Span<const View> tables, Turn turn,
+            absl::Span<const View> views, Device& device);
+
+// The function of a gated activation's gate.
+Gate GateOf(const BlockOp& op);
 
 // Carries out a kBranch whose product is whole on this rank: out = residual + factor linear(x).
 void ForwardBranch(const ForwardStep& step, View x, View residual, View out, Device& device);
+// Carries out a kNormBranch: out = residual + norm(x).
+void ForwardNormBranch(const ForwardStep& step, absl::Span<const View> views, View out,
+                       Device& device);
 
 }  // namespace weft

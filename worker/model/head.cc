@@ -13,7 +13,7 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
       groups_(groups),
       pieces_(groups.layout().head_chunks(rows / groups.layout().micro_batch_size *
                                           groups.layout().cp)),
-      norm_eps_(model.norm_eps),
+      logit_cap_(model.logit_cap),
       logit_factor_(1 / model.logits_scaling),
       dnorm_(dnorm) {
   const Parameter& table =
@@ -52,12 +52,13 @@ Head::Piece Head::PieceOf(View norm_out, View targets, int piece) const {
 
 // Logits are scaled by scaling what they are made of.
 void Head::MakeNorm() {
-  ForwardNorm(norm_, norm_eps_, x_, norm_out_, norm_saved_, device_);
+  ForwardNorm(norm_, x_, norm_out_, norm_saved_, device_);
   if (logit_factor_ != 1) device_.Scale(norm_out_, logit_factor_);
 }
 
 void Head::MakeLogits(const Piece& piece) {
   device_.MatMul(piece.norm_out, Transpose::kNo, weight_, Transpose::kYes, 0, piece.logits);
+  if (logit_cap_ > 0) device_.Cap(piece.logits, logit_cap_);
 }
 
 absl::Status Head::ForwardPiece(const Piece& piece) {
@@ -71,14 +72,15 @@ absl::Status Head::ForwardPiece(const Piece& piece) {
 }
 
 absl::Status Head::LogitGradient(const Piece& piece, double scale) {
+  const LossGradient loss = {.scale = scale, .cap = logit_cap_};
   if (groups_.layout().tp == 1) {
     MakeLogits(piece);
-    device_.CrossEntropy(piece.targets, scale, piece.logits, piece.row_max, piece.row_sum,
+    device_.CrossEntropy(piece.targets, loss, piece.logits, piece.row_max, piece.row_sum,
                          piece.target_logit);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(ForwardPiece(piece));
-  device_.SoftmaxGradient(piece.row_max, piece.row_sum, piece.targets, first_id_, scale,
+  device_.SoftmaxGradient(piece.row_max, piece.row_sum, piece.targets, first_id_, loss,
                           piece.logits);
   return absl::OkStatus();
 }

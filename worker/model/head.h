@@ -60,7 +60,7 @@ class Head {
   TokenCut& tokens_;
   RankGroups& groups_;
   const int pieces_;
-  double norm_eps_ = 0;
+  const double logit_cap_;
   const double logit_factor_;
   int64_t first_id_ = 0;
   int bucket_ = 0;

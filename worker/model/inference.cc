@@ -8,6 +8,7 @@
 #include "data/documents.h"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
+#include "worker/model/embedding.h"
 #include "worker/model/rotary.h"
 #include "worker/state/groups.h"
 
@@ -92,11 +93,13 @@ void Inference::GetWork() {
   if (final_norm_.bias.data != nullptr) statistics_.mean = get("final_norm_mean", 1);
   statistics_.rstd = get("final_norm_rstd", 1);
   scores_ = arena_->Row("work/scores");
-  if (!model_.learned_positions) {
-    rotary_ = arena_->Get("work/rotary", extents_.positions(), model_.head_dim);
-    std::vector<int64_t> positions(static_cast<size_t>(extents_.positions()));
-    std::iota(positions.begin(), positions.end(), 0);
-    device_.CopyIn(rotary_, RotaryTable(model_, positions).data());
+  std::vector<int64_t> positions(static_cast<size_t>(extents_.positions()));
+  std::iota(positions.begin(), positions.end(), 0);
+  for (const Rotation& rotation : model_.rotations()) {
+    const absl::string_view name = kRotaryTables[rotary_.size()];
+    rotary_.push_back(
+        arena_->Get(absl::StrCat("work/", name), extents_.positions(), rotation.width));
+    device_.CopyIn(rotary_.back(), RotaryTable(rotation, positions).data());
   }
   logits_ = arena_->Get("work/logits", LogitRows(model_, extents_), model_.vocab_size);
   ids_ = arena_->Get("tokens/ids", n, 1);
@@ -128,6 +131,7 @@ Norm Inference::GetNorm(const std::string& name) const {
   Norm norm;
   norm.weight = Weight(name + ".weight");
   norm.bias = Weight(name + ".bias");
+  norm.constants = NormConstantsOf(model_);
   return norm;
 }
 
@@ -181,7 +185,7 @@ void Inference::ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAn
     switch (step.kind) {
       case StepKind::kNorm:
       case StepKind::kHeadNorm:
-        DoNorm(step, model_.norm_eps, views, device_);
+        DoNorm(step, views, device_);
         break;
       case StepKind::kProducts:
         for (const LinearOutput& output : OutputsOf(step, views)) {
@@ -210,6 +214,12 @@ void Inference::ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAn
             scores_);
         break;
       }
+      case StepKind::kSummedProduct:
+        ForwardLinear(step.linears.front(), in, out, device_);
+        break;
+      case StepKind::kNormBranch:
+        ForwardNormBranch(step, views, out, device_);
+        break;
       case StepKind::kBranch:
         ForwardBranch(step, in, ViewOf(step.ops.back()->in.front(), views), out, device_);
         break;
@@ -232,15 +242,17 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
                     .head_dim = model_.head_dim,
                     .kv_heads = model_.num_kv_heads,
                     .runs = first > 0 ? first + 1 : 1,
-                    .scale = model_.attention_multiplier};
+                    .scale = model_.attention_scale(),
+                    .cap = model_.attention_cap};
   pass.attention.piece[0] = pass.attention.runs - 1;
   const auto new_rows = [rows](View x) { return x.data == nullptr ? x : x.RowRange(0, rows); };
   pass.first_visible = new_rows(first_visible_);
   pass.first_in_window = new_rows(first_in_window_);
-  if (rotary_.data != nullptr) pass.angles = rotary_.RowRange(first, length);
+  for (const View& table : rotary_) pass.angles.push_back(table.RowRange(first, length));
   CopyInTokens(ids, batch, first);
   device_.Embed(new_rows(ids_), table_, 0, positions_, new_rows(position_ids_), new_rows(x()));
-  if (model_.embedding_multiplier != 1) device_.Scale(new_rows(x()), model_.embedding_multiplier);
+  const double factor = EmbeddingFactor(model_, x().dtype);
+  if (factor != 1) device_.Scale(new_rows(x()), factor);
   const auto out = static_cast<size_t>(places_.of_value[static_cast<size_t>(lists_.of(0).output)]);
   for (size_t block = 0; block < blocks_.size(); ++block) {
     const KeysAndValues& cache = caches_[std::min(block, caches_.size() - 1)];
@@ -251,7 +263,7 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
 
 // Logits are scaled by scaling what they are made of.
 void Inference::NormLast(View x, View norm_out) {
-  ForwardNorm(final_norm_, model_.norm_eps, x, norm_out, Statistics(x.rows), device_);
+  ForwardNorm(final_norm_, x, norm_out, Statistics(x.rows), device_);
   if (model_.logits_scaling != 1) device_.Scale(norm_out, 1 / model_.logits_scaling);
 }
 
@@ -298,6 +310,7 @@ absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
     const View logits = logits_.RowRange(0, count);
     device_.MatMul(norm_out.RowRange(first, count), Transpose::kNo, head_, Transpose::kYes, 0,
                    logits);
+    if (model_.logit_cap > 0) device_.Cap(logits, model_.logit_cap);
     device_.RowMax(logits, row_max.RowRange(first, count));
     device_.RowSumExp(logits, row_max.RowRange(first, count), all_targets.RowRange(first, count), 0,
                       row_sum.RowRange(first, count), target_logit.RowRange(first, count));
@@ -319,6 +332,7 @@ absl::StatusOr<absl::Span<const float>> Inference::Append(absl::Span<const int32
   const View norm_out = norm_out_.RowRange(0, 1);
   NormLast(x().RowRange(rows - 1, 1), norm_out);
   device_.MatMul(norm_out, Transpose::kNo, head_, Transpose::kYes, 0, logits_);
+  if (model_.logit_cap > 0) device_.Cap(logits_, model_.logit_cap);
   host_logits_.resize(static_cast<size_t>(model_.vocab_size));
   device_.CopyOut(host_logits_.data(), logits_);
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "generate"));

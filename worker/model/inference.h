@@ -61,7 +61,7 @@ class Inference {
     int64_t rows = 0;          // tokens, of all sequences
     int64_t first = 0;         // position of the first of each sequence
     AttentionShape attention;  // over the keys there are up to the last
-    View angles;               // of the positions [T, E]; null for gpt2
+    std::vector<View> angles;  // of the positions [T, W], by ModelShape::rotations
     View first_visible;        // [N, 1] the first position each token sees; null: 0
     View first_in_window;      // [N, 1] the same in blocks that slide; null: none does
   };
@@ -105,7 +105,8 @@ class Inference {
   std::vector<View> buffers_;  // of places_; the first holds a block's input, and then its output
   View norm_out_;
   NormStatistics statistics_;
-  View scores_, rotary_, logits_, row_max_, row_sums_;
+  std::vector<View> rotary_;  // by ModelShape::rotations
+  View scores_, logits_, row_max_, row_sums_;
   View totals_;  // [1, 1]
   View ids_, position_ids_, first_visible_, first_in_window_,
       targets_;                     // [N, 1]; as StepTokens in worker/model/stage.h

@@ -25,11 +25,11 @@ double YarnPair(double turns, double theta, double dims, const RopeScaling& scal
 }
 
 // How far pair `i` is slowed down: 0 not at all, 1 by the whole factor.
-double YarnShare(int64_t i, const ModelShape& model) {
-  const RopeScaling& scaling = model.rope_scaling;
-  const auto dims = static_cast<double>(model.head_dim);
-  double first = YarnPair(scaling.beta_fast, model.rope_theta, dims, scaling);
-  double last = YarnPair(scaling.beta_slow, model.rope_theta, dims, scaling);
+double YarnShare(int64_t i, const Rotation& rotation) {
+  const RopeScaling& scaling = rotation.scaling;
+  const auto dims = static_cast<double>(rotation.width);
+  double first = YarnPair(scaling.beta_fast, rotation.theta, dims, scaling);
+  double last = YarnPair(scaling.beta_slow, rotation.theta, dims, scaling);
   if (scaling.truncates) {
     first = std::floor(first);
     last = std::ceil(last);
@@ -40,8 +40,8 @@ double YarnShare(int64_t i, const ModelShape& model) {
   return std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
 }
 
-double Stretched(int64_t i, double frequency, const ModelShape& model) {
-  const RopeScaling& scaling = model.rope_scaling;
+double Stretched(int64_t i, double frequency, const Rotation& rotation) {
+  const RopeScaling& scaling = rotation.scaling;
   if (scaling.factor == 1) return frequency;
   switch (scaling.kind) {
     case RopeKind::kLlama3:
@@ -51,17 +51,17 @@ double Stretched(int64_t i, double frequency, const ModelShape& model) {
     case RopeKind::kYarn:
       break;
   }
-  const double share = YarnShare(i, model);
+  const double share = YarnShare(i, rotation);
   return frequency * (1 - share) + frequency / scaling.factor * share;
 }
 
 }  // namespace
 
-std::vector<double> RotaryFrequencies(const ModelShape& model) {
+std::vector<double> RotaryFrequencies(const Rotation& rotation) {
   std::vector<double> frequencies;
-  for (int64_t i = 0; i < model.head_dim / 2; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(model.head_dim);
-    frequencies.push_back(Stretched(i, std::pow(model.rope_theta, exponent), model));
+  for (int64_t i = 0; i < rotation.width / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotation.width);
+    frequencies.push_back(Stretched(i, std::pow(rotation.theta, exponent), rotation));
   }
   return frequencies;
 }
@@ -78,11 +78,11 @@ double RotaryScale(const RopeScaling& scaling) {
   return grown(1);
 }
 
-std::vector<float> RotaryTable(const ModelShape& model, absl::Span<const int64_t> positions) {
-  const std::vector<double> frequencies = RotaryFrequencies(model);
-  const double scale = RotaryScale(model.rope_scaling);
+std::vector<float> RotaryTable(const Rotation& rotation, absl::Span<const int64_t> positions) {
+  const std::vector<double> frequencies = RotaryFrequencies(rotation);
+  const double scale = RotaryScale(rotation.scaling);
   std::vector<float> table;
-  table.reserve(positions.size() * static_cast<size_t>(model.head_dim));
+  table.reserve(positions.size() * static_cast<size_t>(rotation.width));
   for (const int64_t t : positions) {
     const auto position = static_cast<double>(t);
     for (const double f : frequencies) {

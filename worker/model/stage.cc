@@ -126,7 +126,8 @@ void Stage::MakeChunks(const ModelShape& model, const BatchShape& batch,
                              .heads = heads("q"),
                              .head_dim = model.head_dim,
                              .kv_heads = heads("k"),
-                             .scale = model.attention_multiplier};
+                             .scale = model.attention_scale(),
+                             .cap = model.attention_cap};
     const SequencePieces held = SequencePiecesOf(layout_, groups_.at().cp);
     attention.runs = held.runs;
     attention.pieces = std::ssize(held.pieces);

@@ -230,12 +230,12 @@ absl::StatusOr<double> MeasureOperations(Device& device, int64_t rows) {
   const View rstd = workspace.Take(rows, 1);
   double round_s = 0;
   ASSIGN_OR_RETURN(round_s, Time(device, [&] {
-                     device.LayerNorm(x, weight, bias, 1e-5, y, mean, rstd);
+                     device.LayerNorm(x, weight, bias, {.eps = 1e-5}, y, mean, rstd);
                      device.AddBias(bias, y);
                      device.Gelu(y, dy);
                      device.Add(dy, x);
                      device.GeluGradient(dy, y, dx);
-                     device.LayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias);
+                     device.LayerNormGradient(dy, x, weight, {}, mean, rstd, dx, dweight, dbias);
                      device.BiasGradient(dy, dbias);
                    }));
   // Read and written, in the order above.

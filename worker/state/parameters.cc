@@ -1,6 +1,7 @@
 #include "worker/state/parameters.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
@@ -64,7 +65,8 @@ OwnPiece SliceOf(const OwnPiece& piece, int64_t first, int64_t count) {
 }
 
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
-                       const Numerics& numerics, Arena& arena) {
+                       const Numerics& numerics, Arena& arena)
+    : norm_constants_(NormConstantsOf(model)) {
   const int part = layout.grid().DataIndexOf(rank) % ShardingOf(layout).parts;
   const int64_t unit = BucketUnit(numerics.optimizer);
   const std::vector<Bucket> buckets = BucketsOf(model, layout, rank, numerics.optimizer);
@@ -89,8 +91,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       }
     };
     BucketViews& views = buckets_.emplace_back();
-    views.sharding = sharding;
-    views.place = place;
+    std::tie(views.sharding, views.place) = std::tie(sharding, place);
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
     if (NarrowsSums(layout, numerics)) {
@@ -183,7 +184,12 @@ Norm Parameters::GetNorm(absl::string_view name) const {
   return {.weight = pair.weight,
           .bias = pair.bias,
           .weight_gradient = pair.weight_gradient,
-          .bias_gradient = pair.bias_gradient};
+          .bias_gradient = pair.bias_gradient,
+          .constants = norm_constants_};
+}
+
+NormConstants NormConstantsOf(const ModelShape& model) {
+  return {.eps = model.norm_eps, .offset = model.norm_offset};
 }
 
 void RoundWeight(const OwnPiece& piece, Device& device) {
@@ -298,22 +304,22 @@ absl::Status BackwardLinears(absl::Span<const LinearOutput> gradients, View dx,
   return absl::OkStatus();
 }
 
-void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,
-                 Device& device) {
+void ForwardNorm(const Norm& norm, View x, View y, const NormStatistics& saved, Device& device) {
   if (norm.bias.data == nullptr) {
-    device.RmsNorm(x, norm.weight, eps, y, saved.rstd);
+    device.RmsNorm(x, norm.weight, norm.constants, y, saved.rstd);
   } else {
-    device.LayerNorm(x, norm.weight, norm.bias, eps, y, saved.mean, saved.rstd);
+    device.LayerNorm(x, norm.weight, norm.bias, norm.constants, y, saved.mean, saved.rstd);
   }
 }
 
 void BackwardNorm(const Norm& norm, View dy, View x, const NormStatistics& saved, View dx,
                   Device& device) {
   if (norm.bias.data == nullptr) {
-    device.RmsNormGradient(dy, x, norm.weight, saved.rstd, dx, norm.weight_gradient);
+    device.RmsNormGradient(dy, x, norm.weight, norm.constants, saved.rstd, dx,
+                           norm.weight_gradient);
   } else {
-    device.LayerNormGradient(dy, x, norm.weight, saved.mean, saved.rstd, dx, norm.weight_gradient,
-                             norm.bias_gradient);
+    device.LayerNormGradient(dy, x, norm.weight, norm.constants, saved.mean, saved.rstd, dx,
+                             norm.weight_gradient, norm.bias_gradient);
   }
 }
 

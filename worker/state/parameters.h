@@ -93,7 +93,11 @@ struct Linear {
 struct Norm {
   View weight, bias;
   View weight_gradient, bias_gradient;
+  NormConstants constants;
 };
+
+// Returns those of all norms of the model.
+NormConstants NormConstantsOf(const ModelShape& model);
 
 class Parameters {
  public:
@@ -120,6 +124,7 @@ class Parameters {
  private:
   void FindFactoredMoments(Arena& arena);
 
+  const NormConstants norm_constants_;
   std::vector<Parameter> parameters_;
   std::vector<OwnPiece> own_;
   std::vector<BucketViews> buckets_;
@@ -162,8 +167,7 @@ void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
 struct NormStatistics {
   View mean, rstd;
 };
-void ForwardNorm(const Norm& norm, double eps, View x, View y, const NormStatistics& saved,
-                 Device& device);
+void ForwardNorm(const Norm& norm, View x, View y, const NormStatistics& saved, Device& device);
 // dx += gradient through the norm; accumulates those of weight and bias.
 void BackwardNorm(const Norm& norm, View dy, View x, const NormStatistics& saved, View dx,
                   Device& device);

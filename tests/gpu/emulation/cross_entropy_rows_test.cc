@@ -36,7 +36,8 @@ TEST_P(CrossEntropyRows, GiveTheSameBitsHoweverMuchOfThemIsHeld) {
       emulation::shared_bytes_of_a_block = held ? bytes_ : 11 << 10;
       const View logits = As(dtype, given);
       const View statistics[3] = {Fresh(kRows, 1), Fresh(kRows, 1), Fresh(kRows, 1)};
-      device().CrossEntropy(ids, 0.5, logits, statistics[0], statistics[1], statistics[2]);
+      device().CrossEntropy(ids, {.scale = 0.5}, logits, statistics[0], statistics[1],
+                            statistics[2]);
       all[held ? 0 : 1].push_back(Download(logits));
       for (const View& x : statistics) all[held ? 0 : 1].push_back(Download(x));
     }

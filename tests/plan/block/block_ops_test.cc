@@ -27,8 +27,9 @@ ModelShape Qwen3() {
 // "x_mid = add(x, attn_out)"
 std::vector<std::string> TextOf(const BlockOps& block) {
   static constexpr absl::string_view kKinds[] = {
-      "norm", "head_norm",    "linear", "rotate", "join_heads", "attention", "scale",     "add",
-      "gelu", "squared_relu", "swiglu", "route",  "dispatch",   "combine",   "scale_rows"};
+      "norm",  "head_norm", "linear",  "rotate",       "join_heads", "attention",
+      "scale", "add",       "gelu",    "squared_relu", "swiglu",     "geglu",
+      "route", "dispatch",  "combine", "scale_rows"};
   const auto names = [&](const std::vector<int>& values) {
     return absl::StrJoin(values, ", ", [&](std::string* text, int value) {
       absl::StrAppend(text, block.values[static_cast<size_t>(value)].name);

@@ -62,7 +62,7 @@ class CrossEntropy : public DeviceTest {
     Result result = {.loss = DownloadTotal(total) - 3,
                      .gradient = std::vector<float>(kTokens * kVocabulary)};
     for (size_t p = 0; p < parts.size(); ++p) {
-      device().SoftmaxGradient(row_max, row_sum, ids, cut[p], scale, parts[p]);
+      device().SoftmaxGradient(row_max, row_sum, ids, cut[p], {.scale = scale}, parts[p]);
       const std::vector<float> local = Download(parts[p]);
       for (int64_t row = 0; row < kTokens; ++row) {
         std::copy_n(local.begin() + row * parts[p].cols, parts[p].cols,
@@ -153,10 +153,10 @@ TEST_P(CrossEntropy, OfAWholeVocabularyIsTheThreeOperations) {
     }
     const View(&one)[4] = results[0];
     const View(&three)[4] = results[1];
-    device().CrossEntropy(ids, 0.125, one[0], one[1], one[2], one[3]);
+    device().CrossEntropy(ids, {.scale = 0.125}, one[0], one[1], one[2], one[3]);
     device().RowMax(three[0], three[1]);
     device().RowSumExp(three[0], three[1], ids, 0, three[2], three[3]);
-    device().SoftmaxGradient(three[1], three[2], ids, 0, 0.125, three[0]);
+    device().SoftmaxGradient(three[1], three[2], ids, 0, {.scale = 0.125}, three[0]);
     EXPECT_EQ(Download(one[1]), Download(three[1])) << "row_max";
     EXPECT_EQ(Download(one[3]), Download(three[3])) << "target_logit";
     EXPECT_LT(RelativeError(Download(one[2]), ToDoubles(Download(three[2]))), 2e-7) << "row_sum";
@@ -168,8 +168,8 @@ TEST_P(CrossEntropy, OfAWholeVocabularyShowsADivergedModelToo) {
   std::vector<float> logits = Normal(int64_t{2} * kVocabulary, 2);
   logits[5] = NAN;
   const View row_sum = Fresh(2, 1);
-  device().CrossEntropy(UploadIds({1, 1}), 1, Upload(2, kVocabulary, logits), Fresh(2, 1), row_sum,
-                        Fresh(2, 1));
+  device().CrossEntropy(UploadIds({1, 1}), {.scale = 1}, Upload(2, kVocabulary, logits),
+                        Fresh(2, 1), row_sum, Fresh(2, 1));
   const std::vector<float> sums = Download(row_sum);
   EXPECT_TRUE(std::isnan(sums[0]));
   EXPECT_TRUE(std::isfinite(sums[1]));

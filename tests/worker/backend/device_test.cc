@@ -171,7 +171,7 @@ TEST_P(DeviceOps, LayerNormAgreesAndItsGradientIsTheDerivative) {
     const View y = Fresh(rows, cols);
     const View mean = Fresh(rows, 1);
     const View rstd = Fresh(rows, 1);
-    device().LayerNorm(x_view, weight_view, Upload(1, cols, bias), kEps, y, mean, rstd);
+    device().LayerNorm(x_view, weight_view, Upload(1, cols, bias), {.eps = kEps}, y, mean, rstd);
     const Doubles x64 = ToDoubles(x);
     const Doubles weight64 = ToDoubles(weight);
     const Doubles bias64 = ToDoubles(bias);
@@ -180,8 +180,8 @@ TEST_P(DeviceOps, LayerNormAgreesAndItsGradientIsTheDerivative) {
     const View dx = Upload(rows, cols, start);
     const View dweight = Upload(1, cols, bias);
     const View dbias = Upload(1, cols, weight);
-    device().LayerNormGradient(Upload(rows, cols, dy), x_view, weight_view, mean, rstd, dx, dweight,
-                               dbias);
+    device().LayerNormGradient(Upload(rows, cols, dy), x_view, weight_view, {}, mean, rstd, dx,
+                               dweight, dbias);
     Doubles expected_dx = DifferenceQuotient(
         [&](const Doubles& v) { return InnerProduct(LayerNormOf(v, weight64, bias64, kEps), dy); },
         x64);
@@ -468,14 +468,14 @@ TEST_P(DeviceOps, TheSameCallsGiveTheSameBits) {
     const View y = Fresh(kRows, kCols);
     const View mean = Fresh(kRows, 1);
     const View rstd = Fresh(kRows, 1);
-    device().LayerNorm(x, weight, weight, 1e-5, y, mean, rstd);
+    device().LayerNorm(x, weight, weight, {.eps = 1e-5}, y, mean, rstd);
     const View products = Fresh(kCols, kCols);
     device().MatMul(y, Transpose::kYes, x, Transpose::kNo, 0, products);
     device().Gelu(products, products);
     const View dweight = Upload(1, kCols, std::vector<float>(kCols));
     const View dbias = Upload(1, kCols, std::vector<float>(kCols));
     const View dx = Upload(kRows, kCols, std::vector<float>(kRows * kCols));
-    device().LayerNormGradient(y, x, weight, mean, rstd, dx, dweight, dbias);
+    device().LayerNormGradient(y, x, weight, {}, mean, rstd, dx, dweight, dbias);
     std::vector<float> all = Download(products);
     for (const View part : {dx, dweight, dbias}) {
       const std::vector<float> values = Download(part);

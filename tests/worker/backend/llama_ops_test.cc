@@ -1,6 +1,7 @@
 // The operations that only the llama family needs, against references in double.
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,10 @@
 namespace weft {
 namespace {
 
-class LlamaOps : public DeviceTest {};
+class LlamaOps : public DeviceTest {
+ protected:
+  void ExpectGluAgrees(Gate f);
+};
 INSTANTIATE_TEST_SUITE_P(Backends, LlamaOps, ::testing::ValuesIn(TestedBackends()),
                          [](const auto& suite) { return suite.param; });
 
@@ -42,14 +46,14 @@ TEST_P(LlamaOps, RmsNormAgreesAndItsGradientIsTheDerivative) {
     const View weight_view = Upload(1, cols, weight);
     const View y = Fresh(rows, cols);
     const View rstd = Fresh(rows, 1);
-    device().RmsNorm(x_view, weight_view, kEps, y, rstd);
+    device().RmsNorm(x_view, weight_view, {.eps = kEps}, y, rstd);
     const Doubles x64 = ToDoubles(x);
     const Doubles weight64 = ToDoubles(weight);
     EXPECT_LT(RelativeError(Download(y), RmsNormOf(x64, weight64, kEps)), 2e-7);
 
     const View dx = Upload(rows, cols, start);
     const View dweight = Upload(1, cols, weight_start);
-    device().RmsNormGradient(Upload(rows, cols, dy), x_view, weight_view, rstd, dx, dweight);
+    device().RmsNormGradient(Upload(rows, cols, dy), x_view, weight_view, {}, rstd, dx, dweight);
     Doubles expected_dx = DifferenceQuotient(
         [&](const Doubles& v) { return InnerProduct(RmsNormOf(v, weight64, kEps), dy); }, x64);
     for (size_t i = 0; i < start.size(); ++i) expected_dx[i] += static_cast<double>(start[i]);
@@ -66,15 +70,25 @@ TEST_P(LlamaOps, RmsNormAgreesAndItsGradientIsTheDerivative) {
 TEST_P(LlamaOps, RmsNormOfARowOfZerosIsZero) {
   const View x = Upload(1, 4, {0, 0, 0, 0});
   const View y = Fresh(1, 4);
-  device().RmsNorm(x, Upload(1, 4, {1, 1, 1, 1}), 1e-6, y, Fresh(1, 1));
+  device().RmsNorm(x, Upload(1, 4, {1, 1, 1, 1}), {.eps = 1e-6}, y, Fresh(1, 1));
   EXPECT_EQ(Download(y), (std::vector<float>{0, 0, 0, 0}));
 }
+
+struct RotateCase {
+  int64_t width, head_dim;
+  bool are_interleaved = false;
+};
 
 // Pairs as complex numbers: e^(i angle) times them.
 TEST_P(LlamaOps, RotateTurnsPairsOfEachHeadByTheAnglesOfTheirPosition) {
   constexpr int64_t kSeqLen = 5;
   constexpr int64_t kHeads = 3;
-  for (const int64_t dim : {2, 6, 34}) {
+  constexpr RotateCase kRotations[] = {
+      {2, 2},       {6, 6},         {34, 34},       {2, 6},         {32, 64},      {2, 2, true},
+      {6, 6, true}, {10, 16, true}, {34, 34, true}, {32, 64, true}, {64, 64, true}};
+  for (const RotateCase& c : kRotations) {
+    SCOPED_TRACE(std::to_string(c.width) + " of " + std::to_string(c.head_dim));
+    const int64_t dim = c.width;
     const int64_t half = dim / 2;
     std::vector<float> table(static_cast<size_t>(kSeqLen * dim));
     const auto angle = [&](int64_t t, int64_t i) {
@@ -87,13 +101,14 @@ TEST_P(LlamaOps, RotateTurnsPairsOfEachHeadByTheAnglesOfTheirPosition) {
       }
     }
     const int64_t rows = 2 * kSeqLen;  // two sequences
-    const std::vector<float> x = Normal(rows * kHeads * dim, 1);
-    Doubles expected(x.size());
+    const std::vector<float> x = Normal(rows * kHeads * c.head_dim, 1);
+    Doubles expected = ToDoubles(x);
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t h = 0; h < kHeads; ++h) {
         for (int64_t i = 0; i < half; ++i) {
-          const auto at = static_cast<size_t>((row * kHeads + h) * dim + i);
-          const auto pair = at + static_cast<size_t>(half);
+          const int64_t head = (row * kHeads + h) * c.head_dim;
+          const auto at = static_cast<size_t>(head + (c.are_interleaved ? 2 * i : i));
+          const auto pair = at + static_cast<size_t>(c.are_interleaved ? 1 : half);
           const double a = angle(row % kSeqLen, i);
           const double real = static_cast<double>(x[at]);
           const double imaginary = static_cast<double>(x[pair]);
@@ -103,29 +118,36 @@ TEST_P(LlamaOps, RotateTurnsPairsOfEachHeadByTheAnglesOfTheirPosition) {
       }
     }
     const View table_view = Upload(kSeqLen, dim, table);
-    const View turned = Upload(rows, kHeads * dim, x);
-    device().Rotate(table_view, Turn::kForth, turned);
-    EXPECT_LT(RelativeError(Download(turned), expected), 1e-7) << dim;
+    const View turned = Upload(rows, kHeads * c.head_dim, x);
+    const RotatedHeads heads = {c.head_dim, c.are_interleaved};
+    device().Rotate(table_view, Turn::kForth, heads, turned);
+    EXPECT_LT(RelativeError(Download(turned), expected), 1e-7);
     // A turn is orthogonal: its transpose, which is its gradient, undoes it.
-    device().Rotate(table_view, Turn::kBack, turned);
-    EXPECT_LT(RelativeError(Download(turned), ToDoubles(x)), 2e-7) << dim;
+    device().Rotate(table_view, Turn::kBack, heads, turned);
+    EXPECT_LT(RelativeError(Download(turned), ToDoubles(x)), 2e-7);
   }
 }
 
 TEST_P(LlamaOps, RotateRefusesATableThatDoesNotFit) {
   const View x = Upload(4, 6, std::vector<float>(24, 1.0F));
-  device().Rotate(Upload(3, 2, std::vector<float>(6)), Turn::kForth, x);  // 4 rows are no 3 each
+  device().Rotate(Upload(3, 2, std::vector<float>(6)), Turn::kForth, {},
+                  x);  // 4 rows are no 3 each
   EXPECT_FALSE(device().Synchronize().ok());
-  device().Rotate(Upload(4, 4, std::vector<float>(16)), Turn::kForth, x);  // 6 are no heads of 4
+  device().Rotate(Upload(4, 4, std::vector<float>(16)), Turn::kForth, {},
+                  x);  // 6 are no heads of 4
+  EXPECT_FALSE(device().Synchronize().ok());
+  // More than a head.
+  device().Rotate(Upload(4, 4, std::vector<float>(16)), Turn::kForth, {.head_dim = 3}, x);
   EXPECT_FALSE(device().Synchronize().ok());
   EXPECT_EQ(Download(x), std::vector<float>(24, 1.0F));
 }
 
-double SiluOf(double x) {
-  return x / (1 + std::exp(-x));
+double FunctionOf(Gate f, double x) {
+  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return x / (1 + std::exp(f == Gate::kGelu ? -2 * u : -x));
 }
 
-TEST_P(LlamaOps, SwiGluAgreesAndItsGradientIsTheDerivative) {
+void LlamaOps::ExpectGluAgrees(Gate f) {
   std::vector<float> gate;
   for (float v = -12; v <= 12; v += 0.0137F) gate.push_back(v);
   const int64_t count = std::ssize(gate);
@@ -134,24 +156,33 @@ TEST_P(LlamaOps, SwiGluAgreesAndItsGradientIsTheDerivative) {
   const View gate_view = Upload(1, count, gate);
   const View up_view = Upload(1, count, up);
   const View y = Fresh(1, count);
-  device().SwiGlu(gate_view, up_view, y);
+  device().Glu(f, gate_view, up_view, y);
   const View dgate = Fresh(1, count);
   const View dup = Upload(1, count, dy);  // written over dy
-  device().SwiGluGradient(dup, gate_view, up_view, dgate, dup);
+  device().GluGradient(f, dup, gate_view, up_view, dgate, dup);
   const std::vector<float> actual = Download(y);
   Doubles expected_dgate(gate.size());
   Doubles expected_dup(gate.size());
   for (size_t i = 0; i < gate.size(); ++i) {
     const double g = static_cast<double>(gate[i]);
     const double u = static_cast<double>(up[i]);
-    const double expected = SiluOf(g) * u;
-    EXPECT_NEAR(static_cast<double>(actual[i]), expected, 1e-12 + 5e-7 * std::abs(expected)) << g;
+    const double expected = FunctionOf(f, g) * u;
+    EXPECT_NEAR(static_cast<double>(actual[i]), expected,
+                1e-12 + (f == Gate::kGelu ? 4e-6 : 5e-7) * std::abs(expected))
+        << g;
     expected_dgate[i] =
-        static_cast<double>(dy[i]) * u * (SiluOf(g + 1e-5) - SiluOf(g - 1e-5)) / 2e-5;
-    expected_dup[i] = static_cast<double>(dy[i]) * SiluOf(g);
+        static_cast<double>(dy[i]) * u * (FunctionOf(f, g + 1e-5) - FunctionOf(f, g - 1e-5)) / 2e-5;
+    expected_dup[i] = static_cast<double>(dy[i]) * FunctionOf(f, g);
   }
   EXPECT_LT(RelativeError(Download(dgate), expected_dgate), 2e-7);
   EXPECT_LT(RelativeError(Download(dup), expected_dup), 2e-7);
+}
+
+TEST_P(LlamaOps, GluAgreesAndItsGradientIsTheDerivative) {
+  for (const Gate f : {Gate::kSilu, Gate::kGelu}) {
+    SCOPED_TRACE(f == Gate::kSilu ? "silu" : "gelu");
+    ExpectGluAgrees(f);
+  }
 }
 
 TEST_P(LlamaOps, SwiGluOfLargeGatesIsTheProductOrZeroAndPassesNotANumber) {
@@ -159,14 +190,14 @@ TEST_P(LlamaOps, SwiGluOfLargeGatesIsTheProductOrZeroAndPassesNotANumber) {
   const View gate = Upload(1, 5, {50, -200, 1e6, -1e6, nan});
   const View up = Upload(1, 5, {2, 2, 2, 2, 2});
   const View y = Fresh(1, 5);
-  device().SwiGlu(gate, up, y);
+  device().Glu(Gate::kSilu, gate, up, y);
   const std::vector<float> value = Download(y);
   EXPECT_EQ((std::vector<float>{value.begin(), value.begin() + 4}),
             (std::vector<float>{100, 0, 2e6, 0}));
   EXPECT_TRUE(std::isnan(value[4]));
   const View dgate = Fresh(1, 5);
   const View dup = Fresh(1, 5);
-  device().SwiGluGradient(Upload(1, 5, {1, 1, 1, 1, 1}), gate, up, dgate, dup);
+  device().GluGradient(Gate::kSilu, Upload(1, 5, {1, 1, 1, 1, 1}), gate, up, dgate, dup);
   const std::vector<float> slope = Download(dgate);
   EXPECT_FLOAT_EQ(slope[0], 2);
   EXPECT_NEAR(static_cast<double>(slope[1]), 0, 1e-30);

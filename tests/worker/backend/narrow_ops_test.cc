@@ -88,13 +88,15 @@ TEST_P(NarrowOps, ElementwiseOperationsRoundOnce) {
     ExpectRoundedOnce("GeluGradient",
                       {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
                       [&](const auto& x, DType) { device().GeluGradient(x[0], x[1], x[2]); });
-    ExpectRoundedOnce("SwiGlu", {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
-                      [&](const auto& x, DType) { device().SwiGlu(x[0], x[1], x[2]); });
-    ExpectRoundedOnce(
-        "SwiGluGradient",
-        {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3), Element(5, cols, 4),
-         Element(5, cols, 5)},
-        [&](const auto& x, DType) { device().SwiGluGradient(x[0], x[1], x[2], x[3], x[4]); });
+    for (const Gate f : {Gate::kSilu, Gate::kGelu}) {
+      ExpectRoundedOnce("Glu", {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
+                        [&](const auto& x, DType) { device().Glu(f, x[0], x[1], x[2]); });
+      ExpectRoundedOnce(
+          "GluGradient",
+          {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3), Element(5, cols, 4),
+           Element(5, cols, 5)},
+          [&](const auto& x, DType) { device().GluGradient(f, x[0], x[1], x[2], x[3], x[4]); });
+    }
     ExpectRoundedOnce("Copy", {Element(5, cols, 1), Float(5, cols, 2), Element(5, cols, 3)},
                       [&](const auto& x, DType) {
                         device().Copy(x[0], x[1]);
@@ -102,8 +104,11 @@ TEST_P(NarrowOps, ElementwiseOperationsRoundOnce) {
                       });
   }
   for (const int64_t dim : {6, 16}) {
-    ExpectRoundedOnce("Rotate", {Float(4, dim, 1), Element(8, 3 * dim, 2)},
-                      [&](const auto& x, DType) { device().Rotate(x[0], Turn::kForth, x[1]); });
+    for (const RotatedHeads& heads : {RotatedHeads{}, {2 * dim, false}, {2 * dim, true}}) {
+      ExpectRoundedOnce(
+          "Rotate", {Float(4, dim, 1), Element(8, 6 * dim, 2)},
+          [&](const auto& x, DType) { device().Rotate(x[0], Turn::kForth, heads, x[1]); });
+    }
   }
 }
 
@@ -114,15 +119,16 @@ TEST_P(NarrowOps, NormsKeepStatisticsAndWeightGradientsInF32) {
                        Element(7, cols, 4), Float(7, 1, 5), Float(7, 1, 6), Element(7, cols, 7),
                        Element(7, cols, 8), Float(1, cols, 9), Float(1, cols, 10)},
                       [&](const auto& x, DType) {
-                        device().LayerNorm(x[0], x[1], x[2], 1e-5, x[3], x[4], x[5]);
-                        device().LayerNormGradient(x[6], x[0], x[1], x[4], x[5], x[7], x[8], x[9]);
+                        device().LayerNorm(x[0], x[1], x[2], {.eps = 1e-5}, x[3], x[4], x[5]);
+                        device().LayerNormGradient(x[6], x[0], x[1], {}, x[4], x[5], x[7], x[8],
+                                                   x[9]);
                       });
     ExpectRoundedOnce("RmsNorm",
                       {Element(7, cols, 1), Element(1, cols, 2), Element(7, cols, 3),
                        Float(7, 1, 4), Element(7, cols, 5), Element(7, cols, 6), Float(1, cols, 7)},
                       [&](const auto& x, DType) {
-                        device().RmsNorm(x[0], x[1], 1e-5, x[2], x[3]);
-                        device().RmsNormGradient(x[4], x[0], x[1], x[3], x[5], x[6]);
+                        device().RmsNorm(x[0], x[1], {.eps = 1e-5, .offset = 1}, x[2], x[3]);
+                        device().RmsNormGradient(x[4], x[0], x[1], {.offset = 1}, x[3], x[5], x[6]);
                       });
   }
   for (const int64_t cols : {37, 600}) {
@@ -152,13 +158,13 @@ TEST_P(NarrowOps, CrossEntropyKeepsItsSumsInF32) {
                     [&](const auto& x, DType) {
                       device().RowMax(x[0], x[1]);
                       device().RowSumExp(x[0], x[1], targets, 0, x[2], x[3]);
-                      device().SoftmaxGradient(x[1], x[2], targets, 0, 0.25, x[0]);
+                      device().SoftmaxGradient(x[1], x[2], targets, 0, {.scale = 0.25}, x[0]);
                     });
   for (const int64_t cols : {91, 96}) {
     ExpectRoundedOnce("CrossEntropy",
                       {Element(4, cols, 1, 3), Float(4, 1, 2), Float(4, 1, 3), Float(4, 1, 4)},
                       [&](const auto& x, DType) {
-                        device().CrossEntropy(targets, 0.25, x[0], x[1], x[2], x[3]);
+                        device().CrossEntropy(targets, {.scale = 0.25}, x[0], x[1], x[2], x[3]);
                       });
   }
 }

@@ -18,15 +18,17 @@ constexpr double kEps = 1e-5;
 struct NormCase {
   int64_t rows, cols;
   bool has_mean;
+  double offset = 0;  // of weights
 };
 
 // In packs of 16 bytes: rows of a warp, of two, of four, of a block; longer ones; rows that do not
 // consist of packs. So many of them that a thread has several in turn, of the first so many that
 // their sums are cut.
 std::vector<NormCase> NormCases() {
-  return {{34000, 4, true},  {2130, 132, true},  {1060, 516, true}, {540, 1028, true},
-          {270, 2052, true}, {3, 4096, true},    {9, 4100, true},   {40, 37, true},
-          {2130, 12, false}, {540, 1028, false}, {9, 4100, false},  {40, 37, false}};
+  return {{34000, 4, true},     {2130, 132, true},     {1060, 516, true}, {540, 1028, true},
+          {270, 2052, true},    {3, 4096, true},       {9, 4100, true},   {40, 37, true},
+          {2130, 12, false},    {540, 1028, false},    {9, 4100, false},  {40, 37, false},
+          {540, 1028, true, 1}, {540, 1028, false, 1}, {40, 37, true, 1}, {9, 4100, false, 1}};
 }
 
 class NormOps : public DeviceTest {
@@ -60,10 +62,11 @@ class NormOps : public DeviceTest {
       for (size_t i = 0; i < cols; ++i) {
         const double dy = double{dy_[first + i]};
         normal[i] = (double{x_[first + i]} - mean) * rstd;
-        r.y[first + i] = normal[i] * double{weight_[i]} + (c.has_mean ? double{bias_[i]} : 0);
+        r.y[first + i] =
+            normal[i] * (c.offset + double{weight_[i]}) + (c.has_mean ? double{bias_[i]} : 0);
         r.dweight[i] += dy * normal[i];
         r.dbias[i] += dy;
-        g[i] = dy * double{weight_[i]};
+        g[i] = dy * (c.offset + double{weight_[i]});
         sum_g += c.has_mean ? g[i] : 0;
         sum_gn += g[i] * normal[i];
       }
@@ -82,6 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, NormOps, ::testing::ValuesIn(TestedBackends()
 TEST_P(NormOps, HoldForManyRowsOfEveryLength) {
   for (const NormCase& c : NormCases()) {
     SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.cols));
+    const NormConstants constants = {.eps = kEps, .offset = c.offset};
     Fill(c);
     const View x = Upload(c.rows, c.cols, x_);
     const View weight = Upload(1, c.cols, weight_);
@@ -94,11 +98,11 @@ TEST_P(NormOps, HoldForManyRowsOfEveryLength) {
     const View mean = Fresh(c.rows, 1);
     const View rstd = Fresh(c.rows, 1);
     if (c.has_mean) {
-      device().LayerNorm(x, weight, bias, kEps, y, mean, rstd);
-      device().LayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias);
+      device().LayerNorm(x, weight, bias, constants, y, mean, rstd);
+      device().LayerNormGradient(dy, x, weight, constants, mean, rstd, dx, dweight, dbias);
     } else {
-      device().RmsNorm(x, weight, kEps, y, rstd);
-      device().RmsNormGradient(dy, x, weight, rstd, dx, dweight);
+      device().RmsNorm(x, weight, constants, y, rstd);
+      device().RmsNormGradient(dy, x, weight, constants, rstd, dx, dweight);
     }
     const Results expected = Expected(c);
     EXPECT_LT(RelativeError(Download(y), expected.y), 3e-7);
@@ -124,8 +128,8 @@ TEST_P(NormOps, GiveTheSameBitsForARowWhereverItStands) {
   const View rstd = Fresh(kRows, 1);
   const View dx = Upload(kRows, kCols, x);
   const View sums = Upload(1, kCols, row);
-  device().LayerNorm(x_view, weight, weight, kEps, y, mean, rstd);
-  device().LayerNormGradient(y, x_view, weight, mean, rstd, dx, sums, Upload(1, kCols, row));
+  device().LayerNorm(x_view, weight, weight, {.eps = kEps}, y, mean, rstd);
+  device().LayerNormGradient(y, x_view, weight, {}, mean, rstd, dx, sums, Upload(1, kCols, row));
   for (const View& result : {y, dx, mean, rstd}) {
     const std::vector<float> got = Download(result);
     const auto cols = static_cast<size_t>(result.cols);

@@ -155,12 +155,13 @@ TEST_P(StridedViews, HaveTheCrossEntropyOfTheirValues) {
             for (View& result : results) result = Fresh(kRows, 1);
             const View of = apart ? logits : columns.view;
             if (at_once) {
-              device().CrossEntropy(targets, 0.25, of, results[0], results[1], results[2]);
+              device().CrossEntropy(targets, {.scale = 0.25}, of, results[0], results[1],
+                                    results[2]);
               continue;
             }
             device().RowMax(of, results[0]);
             device().RowSumExp(of, results[0], targets, 0, results[1], results[2]);
-            device().SoftmaxGradient(results[0], results[1], targets, 0, 0.25, of);
+            device().SoftmaxGradient(results[0], results[1], targets, 0, {.scale = 0.25}, of);
           }
           for (int i = 0; i < 3; ++i) {
             EXPECT_LT(RelativeError(Download(found[1][i]), ToDoubles(Download(found[0][i]))), 1e-6);
@@ -196,8 +197,8 @@ TEST_P(StridedViews, TurnInPlace) {
     for (const auto& [before, after] : kGaps) {
       const View x = Normals(dtype, 6, 48, 1);
       const Columns columns = InGaps(x, before, after);
-      device().Rotate(table, Turn::kForth, x);
-      device().Rotate(table, Turn::kForth, columns.view);
+      device().Rotate(table, Turn::kForth, {}, x);
+      device().Rotate(table, Turn::kForth, {}, columns.view);
       EXPECT_EQ(Values(columns), Download(x));
     }
   }
@@ -218,16 +219,16 @@ TEST_P(StridedViews, GoThroughSwiGluAndBack) {
         const Columns ys = InGaps(y, after, after);
         const Columns dgates = InGaps(dgate, before, before);
         const Columns dups = InGaps(dy, before, after);  // written over dy
-        device().SwiGlu(gate, up, y);
-        device().SwiGlu(gates.view, ups.view, ys.view);
-        device().SwiGluGradient(dy, gate, up, dgate, dy);
-        device().SwiGluGradient(dups.view, gates.view, ups.view, dgates.view, dups.view);
+        device().Glu(Gate::kSilu, gate, up, y);
+        device().Glu(Gate::kSilu, gates.view, ups.view, ys.view);
+        device().GluGradient(Gate::kSilu, dy, gate, up, dgate, dy);
+        device().GluGradient(Gate::kSilu, dups.view, gates.view, ups.view, dgates.view, dups.view);
         EXPECT_EQ(Values(ys), Download(y));
         EXPECT_EQ(Values(dgates), Download(dgate));
         EXPECT_EQ(Values(dups), Download(dy));
         // Some of them alone: results of a buffer of their own.
         const View own = Poison(dtype, 5, cols);
-        device().SwiGlu(gates.view, ups.view, own);
+        device().Glu(Gate::kSilu, gates.view, ups.view, own);
         EXPECT_EQ(Download(own), Download(y));
       }
     }
@@ -410,46 +411,47 @@ std::vector<Refusal> MovingRefusals(const Operands& o) {
 
 std::vector<Refusal> LayerRefusals(const Operands& o) {
   using Views = std::vector<View>;
-  return {{"LayerNorm",
-           {o.x, o.y},
-           [o](Device& d, const Views& v) {
-             d.LayerNorm(v[0], o.row, o.row2, 1e-5, v[1], o.column, o.column2);
-           }},
-          {"LayerNormGradient",
-           {o.x, o.y, o.z},
-           [o](Device& d, const Views& v) {
-             d.LayerNormGradient(v[0], v[1], o.row, o.column, o.column2, v[2], o.row2, o.row3);
-           }},
-          {"RmsNorm",
-           {o.x, o.y},
-           [o](Device& d, const Views& v) { d.RmsNorm(v[0], o.row, 1e-5, v[1], o.column); }},
-          {"RmsNormGradient",
-           {o.x, o.y, o.z},
-           [o](Device& d, const Views& v) {
-             d.RmsNormGradient(v[0], v[1], o.row, o.column, v[2], o.row2);
-           }},
-          {"Gelu", {o.x, o.y}, [](Device& d, const Views& v) { d.Gelu(v[0], v[1]); }},
-          {"GeluGradient",
-           {o.x, o.y, o.z},
-           [](Device& d, const Views& v) { d.GeluGradient(v[0], v[1], v[2]); }},
-          {"Linear",
-           {o.y, o.z},
-           [o](Device& d, const Views& v) { d.Linear(o.x, v[0], {}, v[1], o.out); }},
-          {"LinearGelu",
-           {o.y, o.z},
-           [o](Device& d, const Views& v) { d.LinearGelu(o.x, v[0], {}, v[1], o.out); }},
-          {"GeluLinearGradient",
-           {o.y, o.z},
-           [o](Device& d, const Views& v) { d.GeluLinearGradient(o.x, v[0], v[1], o.out); }},
-          {"LinearGradient with a bias",
-           {o.x},
-           [o](Device& d, const Views& v) { d.LinearGradient(v[0], o.y, o.z, o.row); }},
-          {"Embed",
-           {o.x, o.y, o.z},
-           [o](Device& d, const Views& v) { d.Embed(o.ids, v[0], 0, v[1], o.ids, v[2]); }},
-          {"EmbedGradient", {o.x, o.y, o.z}, [o](Device& d, const Views& v) {
-             d.EmbedGradient(o.ids, v[0], 0, o.ids, v[1], v[2]);
-           }}};
+  return {
+      {"LayerNorm",
+       {o.x, o.y},
+       [o](Device& d, const Views& v) {
+         d.LayerNorm(v[0], o.row, o.row2, {.eps = 1e-5}, v[1], o.column, o.column2);
+       }},
+      {"LayerNormGradient",
+       {o.x, o.y, o.z},
+       [o](Device& d, const Views& v) {
+         d.LayerNormGradient(v[0], v[1], o.row, {}, o.column, o.column2, v[2], o.row2, o.row3);
+       }},
+      {"RmsNorm",
+       {o.x, o.y},
+       [o](Device& d, const Views& v) { d.RmsNorm(v[0], o.row, {.eps = 1e-5}, v[1], o.column); }},
+      {"RmsNormGradient",
+       {o.x, o.y, o.z},
+       [o](Device& d, const Views& v) {
+         d.RmsNormGradient(v[0], v[1], o.row, {}, o.column, v[2], o.row2);
+       }},
+      {"Gelu", {o.x, o.y}, [](Device& d, const Views& v) { d.Gelu(v[0], v[1]); }},
+      {"GeluGradient",
+       {o.x, o.y, o.z},
+       [](Device& d, const Views& v) { d.GeluGradient(v[0], v[1], v[2]); }},
+      {"Linear",
+       {o.y, o.z},
+       [o](Device& d, const Views& v) { d.Linear(o.x, v[0], {}, v[1], o.out); }},
+      {"LinearGelu",
+       {o.y, o.z},
+       [o](Device& d, const Views& v) { d.LinearGelu(o.x, v[0], {}, v[1], o.out); }},
+      {"GeluLinearGradient",
+       {o.y, o.z},
+       [o](Device& d, const Views& v) { d.GeluLinearGradient(o.x, v[0], v[1], o.out); }},
+      {"LinearGradient with a bias",
+       {o.x},
+       [o](Device& d, const Views& v) { d.LinearGradient(v[0], o.y, o.z, o.row); }},
+      {"Embed",
+       {o.x, o.y, o.z},
+       [o](Device& d, const Views& v) { d.Embed(o.ids, v[0], 0, v[1], o.ids, v[2]); }},
+      {"EmbedGradient", {o.x, o.y, o.z}, [o](Device& d, const Views& v) {
+         d.EmbedGradient(o.ids, v[0], 0, o.ids, v[1], v[2]);
+       }}};
 }
 
 std::vector<Refusal> LossRefusals(const Operands& o) {

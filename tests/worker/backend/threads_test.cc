@@ -158,7 +158,7 @@ void RunCrossEntropy(Tensors& t) {
   const View targets = t.Ids(Tensors::kRows, Tensors::kCols);
   t.device->RowMax(logits, row_max);
   t.device->RowSumExp(logits, row_max, targets, 0, row_sum, t.Statistic(4));
-  t.device->SoftmaxGradient(row_max, row_sum, targets, 0, 0.5, logits);
+  t.device->SoftmaxGradient(row_max, row_sum, targets, 0, {.scale = 0.5}, logits);
 }
 
 const Operation kOperations[] = {
@@ -171,15 +171,15 @@ const Operation kOperations[] = {
      [](Tensors& t) {
        const View x = t.Activation(1), weight = t.Row(2), mean = t.Statistic(3);
        const View rstd = t.Statistic(4);
-       t.device->LayerNorm(x, weight, t.Row(5), 1e-5, t.Activation(6), mean, rstd);
-       t.device->LayerNormGradient(t.Activation(7), x, weight, mean, rstd, t.Activation(8),
+       t.device->LayerNorm(x, weight, t.Row(5), {.eps = 1e-5}, t.Activation(6), mean, rstd);
+       t.device->LayerNormGradient(t.Activation(7), x, weight, {}, mean, rstd, t.Activation(8),
                                    t.Sums(9), t.Sums(10));
      }},
     {"RmsNorm",
      [](Tensors& t) {
        const View x = t.Activation(1), weight = t.Row(2), rstd = t.Statistic(3);
-       t.device->RmsNorm(x, weight, 1e-5, t.Activation(4), rstd);
-       t.device->RmsNormGradient(t.Activation(5), x, weight, rstd, t.Activation(6), t.Sums(7));
+       t.device->RmsNorm(x, weight, {.eps = 1e-5}, t.Activation(4), rstd);
+       t.device->RmsNormGradient(t.Activation(5), x, weight, {}, rstd, t.Activation(6), t.Sums(7));
      }},
     {"Gelu",
      [](Tensors& t) {
@@ -188,9 +188,9 @@ const Operation kOperations[] = {
      }},
     {"SwiGlu",
      [](Tensors& t) {
-       t.device->SwiGlu(t.Activation(1), t.Activation(2), t.Activation(3));
-       t.device->SwiGluGradient(t.Activation(4), t.Activation(5), t.Activation(6), t.Activation(7),
-                                t.Activation(8));
+       t.device->Glu(Gate::kSilu, t.Activation(1), t.Activation(2), t.Activation(3));
+       t.device->GluGradient(Gate::kSilu, t.Activation(4), t.Activation(5), t.Activation(6),
+                             t.Activation(7), t.Activation(8));
      }},
     {"ToFp8",
      [](Tensors& t) {

@@ -53,6 +53,20 @@ JobSpec JobOf(Architecture architecture, const std::string& folder) {
                .tied_embeddings = false,
                .rope_scaling = {.factor = 4, .original_max_positions = 16},
                .attention_bias = true};
+  if (architecture == Architecture::kGemma3) {
+    SetArchitecture(architecture, job.model);
+    job.model.attention_bias = false;
+    job.model.tied_embeddings = true;
+    job.model.window = 5;
+    job.model.sliding_rope_theta = 100;
+    job.model.query_scalar = 30;
+    using enum AttentionSpan;
+    job.model.spans = {kFull, kSliding, kSliding};
+  }
+  if (architecture == Architecture::kGlm4) {
+    SetArchitecture(architecture, job.model);
+    job.model.rotary_share = 0.5;
+  }
   if (architecture == Architecture::kSmollm3) {
     SetArchitecture(architecture, job.model);
     job.model.attention_bias = false;
@@ -140,7 +154,8 @@ double ValidationLoss(const JobSpec& job, const Trained& trained, int64_t batch)
 class AnyFamily : public testing::TestWithParam<Architecture> {};
 INSTANTIATE_TEST_SUITE_P(Models, AnyFamily,
                          testing::Values(Architecture::kGpt2, Architecture::kLlama,
-                                         Architecture::kSmollm3),
+                                         Architecture::kSmollm3, Architecture::kGemma3,
+                                         Architecture::kGlm4),
                          [](const auto& each) { return std::string(WordOf(each.param)); });
 
 TEST_P(AnyFamily, EvaluatesToTheRunsValidation) {

@@ -124,27 +124,28 @@ class NotingDevice final : public PassingDevice {
     Note("BiasGradient", {dy, dbias});
     inner_.BiasGradient(dy, dbias);
   }
-  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+  void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y, View mean,
                  View rstd) override {
     Note("LayerNorm", {x, weight, bias, y, mean, rstd});
-    inner_.LayerNorm(x, weight, bias, eps, y, mean, rstd);
+    inner_.LayerNorm(x, weight, bias, constants, y, mean, rstd);
   }
-  void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
-                         View dbias) override {
+  void LayerNormGradient(View dy, View x, View weight, const NormConstants& constants, View mean,
+                         View rstd, View dx, View dweight, View dbias) override {
     Note("LayerNormGradient", {dy, x, weight, mean, rstd, dx, dweight, dbias});
-    inner_.LayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias);
+    inner_.LayerNormGradient(dy, x, weight, constants, mean, rstd, dx, dweight, dbias);
   }
-  void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
+  void RmsNorm(View x, View weight, const NormConstants& constants, View y, View rstd) override {
     Note("RmsNorm", {x, weight, y, rstd});
-    inner_.RmsNorm(x, weight, eps, y, rstd);
+    inner_.RmsNorm(x, weight, constants, y, rstd);
   }
-  void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
+  void RmsNormGradient(View dy, View x, View weight, const NormConstants& constants, View rstd,
+                       View dx, View dweight) override {
     Note("RmsNormGradient", {dy, x, weight, rstd, dx, dweight});
-    inner_.RmsNormGradient(dy, x, weight, rstd, dx, dweight);
+    inner_.RmsNormGradient(dy, x, weight, constants, rstd, dx, dweight);
   }
-  void Rotate(View table, Turn turn, View x) override {
+  void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
     Note("Rotate", {table, x});
-    inner_.Rotate(table, turn, x);
+    inner_.Rotate(table, turn, heads, x);
   }
   void Gelu(View x, View y) override {
     Note("Gelu", {x, y});
@@ -170,13 +171,13 @@ class NotingDevice final : public PassingDevice {
     Note("LinearGradient", {dy, x, dweight, dbias});
     inner_.LinearGradient(dy, x, dweight, dbias);
   }
-  void SwiGlu(View gate, View up, View y) override {
-    Note("SwiGlu", {gate, up, y});
-    inner_.SwiGlu(gate, up, y);
+  void Glu(Gate f, View gate, View up, View y) override {
+    Note("Glu", {gate, up, y});
+    inner_.Glu(f, gate, up, y);
   }
-  void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    Note("SwiGluGradient", {dy, gate, up, dgate, dup});
-    inner_.SwiGluGradient(dy, gate, up, dgate, dup);
+  void GluGradient(Gate f, View dy, View gate, View up, View dgate, View dup) override {
+    Note("GluGradient", {dy, gate, up, dgate, dup});
+    inner_.GluGradient(f, dy, gate, up, dgate, dup);
   }
   void Attention(const AttentionShape& shape, View q, View k, View v, View first_visible, View o,
                  View lse, View scratch) override {

@@ -8,16 +8,12 @@
 namespace weft {
 namespace {
 
-ModelShape Llama(int64_t head_dim, double theta) {
-  ModelShape model;
-  SetArchitecture(Architecture::kLlama, model);
-  model.head_dim = head_dim;
-  model.rope_theta = theta;
-  return model;
+Rotation Plain(int64_t width, double theta) {
+  return {.theta = theta, .width = width};
 }
 
 TEST(RotaryFrequencies, FallGeometricallyFromOneTowardsTheta) {
-  const std::vector<double> frequencies = RotaryFrequencies(Llama(8, 10000));
+  const std::vector<double> frequencies = RotaryFrequencies(Plain(8, 10000));
   ASSERT_EQ(frequencies.size(), 4U);
   const double expected[] = {1, 0.1, 0.01, 0.001};
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(frequencies[i], expected[i], 1e-15) << i;
@@ -26,10 +22,10 @@ TEST(RotaryFrequencies, FallGeometricallyFromOneTowardsTheta) {
 // Llama 3.1: 8192 positions, factor 8, low 1, high 4. A pair whose whole turn takes less than 2048
 // positions is kept, one of more than 8192 is slowed down eightfold, between it is blended.
 TEST(RotaryFrequencies, OfAStretchedModelKeepFastTurnsAndSlowDownSlowOnes) {
-  ModelShape model = Llama(128, 500000);
-  const std::vector<double> plain = RotaryFrequencies(model);
-  model.rope_scaling = {.factor = 8};
-  const std::vector<double> stretched = RotaryFrequencies(model);
+  Rotation rotation = Plain(128, 500000);
+  const std::vector<double> plain = RotaryFrequencies(rotation);
+  rotation.scaling = {.factor = 8};
+  const std::vector<double> stretched = RotaryFrequencies(rotation);
   int kept = 0;
   int blended = 0;
   int slowed = 0;
@@ -56,7 +52,7 @@ TEST(RotaryFrequencies, OfAStretchedModelKeepFastTurnsAndSlowDownSlowOnes) {
 }
 
 TEST(RotaryTable, HoldsCosinesThenSinesOfEachPosition) {
-  const std::vector<float> table = RotaryTable(Llama(4, 10000), {0, 1, 2});
+  const std::vector<float> table = RotaryTable(Plain(4, 10000), {0, 1, 2});
   ASSERT_EQ(table.size(), 12U);
   EXPECT_EQ(std::vector<float>(table.begin(), table.begin() + 4), (std::vector<float>{1, 1, 0, 0}));
   for (const int t : {1, 2}) {
@@ -70,7 +66,7 @@ TEST(RotaryTable, HoldsCosinesThenSinesOfEachPosition) {
 
 TEST(RotaryTable, KeepsItsDigitsAtLatePositions) {
   constexpr int64_t kLate = 100'003;
-  const std::vector<float> table = RotaryTable(Llama(2, 10000), {kLate});
+  const std::vector<float> table = RotaryTable(Plain(2, 10000), {kLate});
   const auto expected = static_cast<double>(std::cos(static_cast<long double>(kLate)));
   EXPECT_NEAR(static_cast<double>(table[0]), expected, 6e-8);
 }

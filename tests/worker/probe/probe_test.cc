@@ -106,9 +106,10 @@ class IdleDevice final : public PassingDevice {
   void Add(View /*x*/, View /*y*/) override {}
   void AddBias(View /*bias*/, View /*x*/) override {}
   void BiasGradient(View /*dy*/, View /*dbias*/) override {}
-  void LayerNorm(View /*x*/, View /*weight*/, View /*bias*/, double /*eps*/, View /*y*/,
-                 View /*mean*/, View /*rstd*/) override {}
-  void LayerNormGradient(View /*dy*/, View /*x*/, View /*weight*/, View /*mean*/, View /*rstd*/,
+  void LayerNorm(View /*x*/, View /*weight*/, View /*bias*/, const NormConstants& /*constants*/,
+                 View /*y*/, View /*mean*/, View /*rstd*/) override {}
+  void LayerNormGradient(View /*dy*/, View /*x*/, View /*weight*/,
+                         const NormConstants& /*constants*/, View /*mean*/, View /*rstd*/,
                          View /*dx*/, View /*dweight*/, View /*dbias*/) override {}
   void Gelu(View /*x*/, View /*y*/) override {}
   void GeluGradient(View /*dy*/, View /*x*/, View /*dx*/) override {}

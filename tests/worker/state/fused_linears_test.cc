@@ -99,9 +99,9 @@ class CountingDevice final : public PassingDevice {
     ++counts_.layers;
     inner_.LinearGelu(x, weight, bias, h, y);
   }
-  void Rotate(View table, Turn turn, View x) override {
+  void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
     ++counts_.turns;
-    inner_.Rotate(table, turn, x);
+    inner_.Rotate(table, turn, heads, x);
   }
   void LinearGradient(View dy, View x, View dweight, View dbias) override {
     Device::LinearGradient(dy, x, dweight, dbias);  // by the two that are counted

@@ -34,14 +34,15 @@ class NotANumber : public PassingDevice {
     inner_.RowSumExp(logits, row_max, targets, first_id, row_sum, target_logit);
     if (where_ == Planted::kLoss && IsDue()) *static_cast<float*>(row_sum.data) = kNan;
   }
-  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
-    Device::CrossEntropy(targets, scale, logits, row_max, row_sum, target_logit);
+    Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
-  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
-                       View logits) override {
-    if (where_ == Planted::kGradient && IsDue()) scale = kNan;
-    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, scale, logits);
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
+                       const LossGradient& loss, View logits) override {
+    LossGradient given = loss;
+    if (where_ == Planted::kGradient && IsDue()) given.scale = kNan;
+    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, given, logits);
     ++passes_;
   }
 

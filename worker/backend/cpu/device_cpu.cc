@@ -22,6 +22,31 @@
 namespace weft {
 namespace {
 
+int64_t AttentionThreads(const Threads& threads, const AttentionShape& shape) {
+  return std::min(int64_t{threads.count()}, shape.batch * shape.kv_heads);
+}
+
+// Each thread in a part of the scratch.
+template <typename Work>
+void ForKvHeads(const Threads& threads, const AttentionShape& shape, DType type, View scratch,
+                const Work& work) {
+  const int64_t count = shape.batch * shape.kv_heads;
+  const int64_t size = AttentionScratchElements(shape, type);
+  const int64_t pieces = AttentionThreads(threads, shape);
+  threads.Run(static_cast<int>(pieces), [&](int piece) {
+    work(KvHeads{count * piece / pieces, count * (piece + 1) / pieces},
+         Floats(scratch) + piece * size);
+  });
+}
+
+RotateShape RotateShapeOf(View table, Turn turn, const RotatedHeads& heads) {
+  return {.seq_len = table.rows,
+          .width = table.cols,
+          .head_dim = heads.head_dim == 0 ? table.cols : heads.head_dim,
+          .are_interleaved = heads.are_interleaved,
+          .direction = turn == Turn::kForth ? 1.0F : -1.0F};
+}
+
 // Each operation asks operands.h first whether its operands fit together.
 class CpuDevice final : public Device {
  public:
@@ -122,19 +147,19 @@ class CpuDevice final : public Device {
     });
   }
 
-  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+  void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y, View mean,
                  View rstd) override {
     if (!failure_.Require(FitsLayerNorm(x, weight, bias, y, mean, rstd), "LayerNorm", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
       ForRows(x, [&](int64_t first, int64_t rows) {
-        LayerNormRows(Row<T>(x, first), Data<T>(weight), Data<T>(bias), eps, Row<T>(y, first),
+        LayerNormRows(Row<T>(x, first), Data<T>(weight), Data<T>(bias), constants, Row<T>(y, first),
                       Floats(mean) + first, Floats(rstd) + first, rows, x.cols);
       });
     });
   }
-  void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
-                         View dbias) override {
+  void LayerNormGradient(View dy, View x, View weight, const NormConstants& constants, View mean,
+                         View rstd, View dx, View dweight, View dbias) override {
     if (!failure_.Require(FitsLayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias),
                           "LayerNormGradient", x)) {
       return;
@@ -148,23 +173,24 @@ class CpuDevice final : public Device {
       });
       ForRows(x, [&](int64_t first, int64_t rows) {
         LayerNormInputGradient(Row<T>(dy, first), Row<T>(x, first), Data<T>(weight),
-                               Floats(mean) + first, Floats(rstd) + first, Row<T>(dx, first), rows,
-                               x.cols);
+                               static_cast<float>(constants.offset), Floats(mean) + first,
+                               Floats(rstd) + first, Row<T>(dx, first), rows, x.cols);
       });
     });
   }
 
-  void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
+  void RmsNorm(View x, View weight, const NormConstants& constants, View y, View rstd) override {
     if (!failure_.Require(FitsRmsNorm(x, weight, y, rstd), "RmsNorm", x)) return;
     WithElement(x.dtype, [&](auto element) {
       using T = decltype(element);
       ForRows(x, [&](int64_t first, int64_t rows) {
-        RmsNormRows(Row<T>(x, first), Data<T>(weight), eps, Row<T>(y, first), Floats(rstd) + first,
-                    rows, x.cols);
+        RmsNormRows(Row<T>(x, first), Data<T>(weight), constants, Row<T>(y, first),
+                    Floats(rstd) + first, rows, x.cols);
       });
     });
   }
-  void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
+  void RmsNormGradient(View dy, View x, View weight, const NormConstants& constants, View rstd,
+                       View dx, View dweight) override {
     if (!failure_.Require(FitsRmsNormGradient(dy, x, weight, rstd, dx, dweight), "RmsNormGradient",
                           x)) {
       return;
@@ -177,16 +203,17 @@ class CpuDevice final : public Device {
       });
       ForRows(x, [&](int64_t first, int64_t rows) {
         RmsNormInputGradient(Row<T>(dy, first), Row<T>(x, first), Data<T>(weight),
-                             Floats(rstd) + first, Row<T>(dx, first), rows, x.cols);
+                             static_cast<float>(constants.offset), Floats(rstd) + first,
+                             Row<T>(dx, first), rows, x.cols);
       });
     });
   }
 
-  void Rotate(View table, Turn turn, View x) override {
-    if (!failure_.Require(FitsRotate(table, x), "Rotate", x)) return;
+  void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
+    if (!failure_.Require(FitsRotate(table, heads, x), "Rotate", x)) return;
+    const RotateShape shape = RotateShapeOf(table, turn, heads);
     WithElement(x.dtype, [&](auto element) {
-      RotateRows(Floats(table), table.rows, table.cols, turn == Turn::kForth ? 1.0F : -1.0F,
-                 Data<decltype(element)>(x), x.stride(), x.rows, x.cols);
+      RotateRows(Floats(table), shape, Data<decltype(element)>(x), x.stride(), x.rows, x.cols);
     });
   }
 
@@ -209,25 +236,26 @@ class CpuDevice final : public Device {
     });
   }
 
-  void SwiGlu(View gate, View up, View y) override {
-    if (!failure_.Require(SameRows(gate, {up, y}), "SwiGlu", gate)) return;
+  void Glu(Gate f, View gate, View up, View y) override {
+    if (!failure_.Require(SameRows(gate, {up, y}), "Glu", gate)) return;
     WithElement(gate.dtype, [&](auto element) {
       using T = decltype(element);
+      const auto forward = f == Gate::kSilu ? SwiGluForward<T> : GeGluForward<T>;
       ForRuns({gate, up, y}, [&](int64_t row, int64_t first, int64_t count) {
-        SwiGluForward(Row<T>(gate, row) + first, Row<T>(up, row) + first, Row<T>(y, row) + first,
-                      count);
+        forward(Row<T>(gate, row) + first, Row<T>(up, row) + first, Row<T>(y, row) + first, count);
       });
     });
   }
-  void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    if (!failure_.Require(FitsSwiGluGradient(dy, gate, up, dgate, dup), "SwiGluGradient", gate)) {
+  void GluGradient(Gate f, View dy, View gate, View up, View dgate, View dup) override {
+    if (!failure_.Require(FitsGluGradient(dy, gate, up, dgate, dup), "GluGradient", gate)) {
       return;
     }
     WithElement(gate.dtype, [&](auto element) {
       using T = decltype(element);
+      const auto backward = f == Gate::kSilu ? SwiGluBackward<T> : GeGluBackward<T>;
       ForRuns({dy, gate, up, dgate, dup}, [&](int64_t row, int64_t first, int64_t count) {
-        SwiGluBackward(Row<T>(dy, row) + first, Row<T>(gate, row) + first, Row<T>(up, row) + first,
-                       Row<T>(dgate, row) + first, Row<T>(dup, row) + first, count);
+        backward(Row<T>(dy, row) + first, Row<T>(gate, row) + first, Row<T>(up, row) + first,
+                 Row<T>(dgate, row) + first, Row<T>(dup, row) + first, count);
       });
     });
   }
@@ -265,7 +293,7 @@ class CpuDevice final : public Device {
     }
     WithElement(q.dtype, [&](auto element) {
       using T = decltype(element);
-      ForKvHeads(shape, q.dtype, scratch, [&](const KvHeads& part, float* own_scratch) {
+      ForKvHeads(threads_, shape, q.dtype, scratch, [&](const KvHeads& part, float* own_scratch) {
         AttentionForwardOf<T>(shape, part, Ids(first_visible),
                               {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse)},
                               own_scratch);
@@ -283,11 +311,21 @@ class CpuDevice final : public Device {
     }
     WithElement(q.dtype, [&](auto element) {
       using T = decltype(element);
-      ForKvHeads(shape, q.dtype, scratch, [&](const KvHeads& part, float* own_scratch) {
+      ForKvHeads(threads_, shape, q.dtype, scratch, [&](const KvHeads& part, float* own_scratch) {
         AttentionBackwardOf<T>(shape, part, Ids(first_visible),
                                {Data<T>(q), Data<T>(k), Data<T>(v), Data<T>(o), Floats(lse),
                                 Data<T>(dout), Data<T>(dq), Data<T>(dk), Data<T>(dv)},
                                own_scratch);
+      });
+    });
+  }
+
+  void Cap(View x, double cap) override {
+    if (!failure_.Require(SameRows(x, {}) && cap > 0, "Cap", x)) return;
+    WithElement(x.dtype, [&](auto element) {
+      using T = decltype(element);
+      ForRuns({x}, [&](int64_t row, int64_t first, int64_t count) {
+        CapInPlace(static_cast<float>(cap), Row<T>(x, row) + first, count);
       });
     });
   }
@@ -314,8 +352,8 @@ class CpuDevice final : public Device {
       });
     });
   }
-  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
-                       View logits) override {
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
+                       const LossGradient& loss, View logits) override {
     if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
                           logits)) {
       return;
@@ -323,7 +361,7 @@ class CpuDevice final : public Device {
     WithElement(logits.dtype, [&](auto element) {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         SoftmaxGradientOf(Floats(row_max) + first, Floats(row_sum) + first, Ids(targets) + first,
-                          first_id, scale, Row<decltype(element)>(logits, first), rows,
+                          first_id, loss, Row<decltype(element)>(logits, first), rows,
                           ShapeOf(logits));
       });
     });
@@ -385,26 +423,11 @@ class CpuDevice final : public Device {
     threads_.ForEach(x.cols, kVectorElements, x.rows, work);
   }
 
-  int64_t AttentionThreads(const AttentionShape& shape) const {
-    return std::min(int64_t{threads_.count()}, shape.batch * shape.kv_heads);
-  }
-
   bool HoldsScratch(View scratch, const AttentionShape& shape, DType type) const {
     return IsVector(scratch, scratch.elements()) &&
-           scratch.elements() >= AttentionThreads(shape) * AttentionScratchElements(shape, type);
+           scratch.elements() >=
+               AttentionThreads(threads_, shape) * AttentionScratchElements(shape, type);
   }
-  // Each thread in a part of the scratch.
-  template <typename Work>
-  void ForKvHeads(const AttentionShape& shape, DType type, View scratch, const Work& work) {
-    const int64_t count = shape.batch * shape.kv_heads;
-    const int64_t size = AttentionScratchElements(shape, type);
-    const int64_t pieces = AttentionThreads(shape);
-    threads_.Run(static_cast<int>(pieces), [&](int piece) {
-      work(KvHeads{count * piece / pieces, count * (piece + 1) / pieces},
-           Floats(scratch) + piece * size);
-    });
-  }
-
   const Threads threads_;
   NarrowMatMul narrow_matmul_;
   Fp8Products fp8_products_;

@@ -41,6 +41,13 @@ bool IsLinear(const GemmCall& call) {
          (call.gelu == GemmGelu::kNone || is_like_c(call.h));
 }
 
+// Returns as many floats as `dbias` has elements, at the end of the scratch memory.
+View SumsOf(const Queue& queue, View dbias) {
+  if (dbias.data == nullptr) return {};
+  const int64_t at = (kScratchBytes - dbias.bytes()) / kSumsAlignment * kSumsAlignment;
+  return {static_cast<char*>(queue.scratch) + at, 1, dbias.elements(), DType::kF32};
+}
+
 // Each operation asks operands.h first whether its operands fit together.
 class CudaDevice final : public Device {
  public:
@@ -226,36 +233,38 @@ class CudaDevice final : public Device {
     Check(QueueBiasGradient(queue_, dy, dbias), "BiasGradient");
   }
 
-  void LayerNorm(View x, View weight, View bias, double eps, View y, View mean,
+  void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y, View mean,
                  View rstd) override {
     if (!failure_.Require(FitsLayerNorm(x, weight, bias, y, mean, rstd), "LayerNorm", x)) return;
-    Check(QueueLayerNorm(queue_, x, weight, bias, eps, y, mean, rstd), "LayerNorm");
+    Check(QueueLayerNorm(queue_, x, weight, bias, constants, y, mean, rstd), "LayerNorm");
   }
-  void LayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx, View dweight,
-                         View dbias) override {
+  void LayerNormGradient(View dy, View x, View weight, const NormConstants& constants, View mean,
+                         View rstd, View dx, View dweight, View dbias) override {
     if (!failure_.Require(FitsLayerNormGradient(dy, x, weight, mean, rstd, dx, dweight, dbias),
                           "LayerNormGradient", x)) {
       return;
     }
-    Check(QueueLayerNormGradient(queue_, dy, x, weight, mean, rstd, dx, dweight, dbias),
+    Check(QueueLayerNormGradient(queue_, dy, x, weight, constants, mean, rstd, dx, dweight, dbias),
           "LayerNormGradient");
   }
 
-  void RmsNorm(View x, View weight, double eps, View y, View rstd) override {
+  void RmsNorm(View x, View weight, const NormConstants& constants, View y, View rstd) override {
     if (!failure_.Require(FitsRmsNorm(x, weight, y, rstd), "RmsNorm", x)) return;
-    Check(QueueRmsNorm(queue_, x, weight, eps, y, rstd), "RmsNorm");
+    Check(QueueRmsNorm(queue_, x, weight, constants, y, rstd), "RmsNorm");
   }
-  void RmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) override {
+  void RmsNormGradient(View dy, View x, View weight, const NormConstants& constants, View rstd,
+                       View dx, View dweight) override {
     if (!failure_.Require(FitsRmsNormGradient(dy, x, weight, rstd, dx, dweight), "RmsNormGradient",
                           x)) {
       return;
     }
-    Check(QueueRmsNormGradient(queue_, dy, x, weight, rstd, dx, dweight), "RmsNormGradient");
+    Check(QueueRmsNormGradient(queue_, dy, x, weight, constants, rstd, dx, dweight),
+          "RmsNormGradient");
   }
 
-  void Rotate(View table, Turn turn, View x) override {
-    if (!failure_.Require(FitsRotate(table, x), "Rotate", x)) return;
-    Check(QueueRotate(queue_, table, turn, x), "Rotate");
+  void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
+    if (!failure_.Require(FitsRotate(table, heads, x), "Rotate", x)) return;
+    Check(QueueRotate(queue_, table, turn, heads, x), "Rotate");
   }
 
   void Gelu(View x, View y) override {
@@ -300,21 +309,21 @@ class CudaDevice final : public Device {
                            .beta = 1,
                            .c = dweight,
                            .bias_gradient = dbias,
-                           .sums = SumsOf(dbias)};
+                           .sums = SumsOf(queue_, dbias)};
     Multiply(call, "LinearGradient", [this](const GemmCall& made) {
       Device::LinearGradient(made.a, made.b, made.c, made.bias_gradient);
     });
   }
 
-  void SwiGlu(View gate, View up, View y) override {
-    if (!failure_.Require(SameRows(gate, {up, y}), "SwiGlu", gate)) return;
-    Check(QueueSwiGlu(queue_, gate, up, y), "SwiGlu");
+  void Glu(Gate f, View gate, View up, View y) override {
+    if (!failure_.Require(SameRows(gate, {up, y}), "Glu", gate)) return;
+    Check(QueueGlu(queue_, f, gate, up, y), "Glu");
   }
-  void SwiGluGradient(View dy, View gate, View up, View dgate, View dup) override {
-    if (!failure_.Require(FitsSwiGluGradient(dy, gate, up, dgate, dup), "SwiGluGradient", gate)) {
+  void GluGradient(Gate f, View dy, View gate, View up, View dgate, View dup) override {
+    if (!failure_.Require(FitsGluGradient(dy, gate, up, dgate, dup), "GluGradient", gate)) {
       return;
     }
-    Check(QueueSwiGluGradient(queue_, dy, gate, up, dgate, dup), "SwiGluGradient");
+    Check(QueueGluGradient(queue_, f, dy, gate, up, dgate, dup), "GluGradient");
   }
 
   void Embed(View ids, View table, int64_t first_id, View positions, View position_ids,
@@ -360,6 +369,10 @@ class CudaDevice final : public Device {
     return by;
   }
 
+  void Cap(View x, double cap) override {
+    if (!failure_.Require(SameRows(x, {}) && cap > 0, "Cap", x)) return;
+    Check(QueueCap(queue_, x, cap), "Cap");
+  }
   void RowMax(View logits, View row_max) override {
     if (!failure_.Require(FitsRowMax(logits, row_max), "RowMax", logits)) return;
     Check(QueueRowMax(queue_, logits, row_max), "RowMax");
@@ -373,22 +386,22 @@ class CudaDevice final : public Device {
     Check(QueueRowSumExp(queue_, logits, row_max, targets, first_id, row_sum, target_logit),
           "RowSumExp");
   }
-  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id, double scale,
-                       View logits) override {
+  void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
+                       const LossGradient& loss, View logits) override {
     if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
                           logits)) {
       return;
     }
-    Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, scale, logits),
+    Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, loss, logits),
           "SoftmaxGradient");
   }
-  void CrossEntropy(View targets, double scale, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
     if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit),
                           "CrossEntropy", logits)) {
       return;
     }
-    Check(QueueCrossEntropy(queue_, targets, scale, logits, row_max, row_sum, target_logit),
+    Check(QueueCrossEntropy(queue_, targets, loss, logits, row_max, row_sum, target_logit),
           "CrossEntropy");
   }
   void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
@@ -423,12 +436,6 @@ class CudaDevice final : public Device {
     } else {
       apart(call);
     }
-  }
-  // Returns as many floats as `dbias` has elements, at the end of the scratch memory.
-  View SumsOf(View dbias) const {
-    if (dbias.data == nullptr) return {};
-    const int64_t at = (kScratchBytes - dbias.bytes()) / kSumsAlignment * kSumsAlignment;
-    return {static_cast<char*>(queue_.scratch) + at, 1, dbias.elements(), DType::kF32};
   }
 
   bool IsOnHost(View x) const { return host_ != nullptr && host_->Holds(x.data); }

@@ -65,11 +65,12 @@ struct Geometry {
   int64_t o_stride = 0;
   int64_t kv_stride = 0;
   float scale = 0;
+  float cap = 0;
 };
 
 Geometry GeometryOf(const AttentionShape& shape) {
-  return {shape.head_dim, shape.query_stride(), shape.heads * shape.head_dim, shape.key_stride(),
-          shape.score_scale()};
+  return {shape.head_dim,     shape.query_stride(), shape.heads * shape.head_dim,
+          shape.key_stride(), shape.score_scale(),  static_cast<float>(shape.cap)};
 }
 
 // Holds what a row's softmax knows after some of its keys: their greatest score, and the sum of
@@ -106,6 +107,21 @@ WEFT_CLONES void SoftmaxGradientOfVisible(float* scores, float* dscores, int64_t
     const float p = Exp(scores[i] - lse);
     scores[i] = p;
     dscores[i] = scale * p * (dscores[i] - delta);
+  }
+}
+
+// The same of capped scores: scores x become P of y = cap tanh(x / cap), and dy/dx = 1 -
+// (y / cap)^2.
+WEFT_CLONES void CappedSoftmaxGradientOfVisible(float* scores, float* dscores, int64_t count,
+                                                float lse, float delta, const Geometry& g) {
+  const float inverse = 1.0F / g.cap;
+  const float cap = g.cap, scale = g.scale;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float share = Tanh(scores[i] * inverse);
+    const float p = Exp(cap * share - lse);
+    scores[i] = p;
+    dscores[i] = scale * p * (dscores[i] - delta) * (1.0F - share * share);
   }
 }
 
@@ -156,6 +172,7 @@ void ForwardRows(const Geometry& g, const Queries& rows, const AttentionViews& h
       const Keys window = Window(keys, rows, row);
       HideOthers(window, keys, row_scores);
       if (window.size() == 0) continue;
+      if (g.cap > 0) CapInPlace(g.cap, row_scores + window.first, window.size());
       const bool is_first = rows.FirstVisible(row) >= first;
       const float correction =
           SoftmaxOfVisible(row_scores + window.first, window.size(), is_first, &states[row]);
@@ -202,9 +219,14 @@ void BackwardRows(const Geometry& g, const Queries& rows, const AttentionGradien
       const Keys window = Window(keys, rows, row);
       HideOthers(window, keys, scores + row * stride);
       HideOthers(window, keys, dscores + row * stride);
-      SoftmaxGradientOfVisible(scores + row * stride + window.first,
-                               dscores + row * stride + window.first, window.size(),
-                               head.lse[rows.first + row], deltas[row], g.scale);
+      float* const of_row = scores + row * stride + window.first;
+      float* const gradients = dscores + row * stride + window.first;
+      const float lse = head.lse[rows.first + row];
+      if (g.cap > 0) {
+        CappedSoftmaxGradientOfVisible(of_row, gradients, window.size(), lse, deltas[row], g);
+      } else {
+        SoftmaxGradientOfVisible(of_row, gradients, window.size(), lse, deltas[row], g.scale);
+      }
     }
     ForEachHalf(rows, keys, [&](int64_t row, int64_t count, int64_t size) {
       MatMulStrided({size, g.dim, count, stride, g.o_stride, g.kv_stride}, 1, scores + row * stride,

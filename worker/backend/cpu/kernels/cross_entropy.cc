@@ -33,9 +33,11 @@ WEFT_CLONES void RowSumExpOf(const T* logits, const float* row_max, const int32_
 
 template <typename T>
 WEFT_CLONES void SoftmaxGradientOf(const float* row_max, const float* row_sum,
-                                   const int32_t* targets, int64_t first_id, double scale,
-                                   T* logits, int64_t rows, RowShape shape) {
+                                   const int32_t* targets, int64_t first_id,
+                                   const LossGradient& loss, T* logits, int64_t rows,
+                                   RowShape shape) {
   const int64_t cols = shape.cols;
+  const double scale = loss.scale;
   for (int64_t row = 0; row < rows; ++row) {
     T* const x = logits + row * shape.stride;
     const float highest = row_max[row];
@@ -46,17 +48,29 @@ WEFT_CLONES void SoftmaxGradientOf(const float* row_max, const float* row_sum,
     const double target_p = here ? std::exp(static_cast<double>(Widen(x[target]) - highest)) /
                                        static_cast<double>(row_sum[row])
                                  : 0.0;
+    const auto of_target = static_cast<float>((target_p - 1.0) * scale);
+    if (loss.cap > 0) {
+      // y = cap tanh(x / cap): dy/dx = 1 - (y / cap)^2.
+      const auto inverse = static_cast<float>(1.0 / loss.cap);
+      const float share = here ? Widen(x[target]) * inverse : 0.0F;
+      for (int64_t i = 0; i < cols; ++i) {
+        const float y = Widen(x[i]) * inverse;
+        Narrow(Exp(Widen(x[i]) - highest) * factor * (1.0F - y * y), x + i);
+      }
+      if (here) Narrow(of_target * (1.0F - share * share), x + target);
+      continue;
+    }
     for (int64_t i = 0; i < cols; ++i) Narrow(Exp(Widen(x[i]) - highest) * factor, x + i);
-    if (here) Narrow(static_cast<float>((target_p - 1.0) * scale), x + target);
+    if (here) Narrow(of_target, x + target);
   }
 }
 
-#define WEFT_INSTANTIATE(T)                                                                       \
-  template void RowMaxOf<T>(const T*, float*, int64_t, RowShape);                                 \
-  template void RowSumExpOf<T>(const T*, const float*, const int32_t*, int64_t, float*, float*,   \
-                               int64_t, RowShape);                                                \
-  template void SoftmaxGradientOf<T>(const float*, const float*, const int32_t*, int64_t, double, \
-                                     T*, int64_t, RowShape);
+#define WEFT_INSTANTIATE(T)                                                                     \
+  template void RowMaxOf<T>(const T*, float*, int64_t, RowShape);                               \
+  template void RowSumExpOf<T>(const T*, const float*, const int32_t*, int64_t, float*, float*, \
+                               int64_t, RowShape);                                              \
+  template void SoftmaxGradientOf<T>(const float*, const float*, const int32_t*, int64_t,       \
+                                     const LossGradient&, T*, int64_t, RowShape);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 

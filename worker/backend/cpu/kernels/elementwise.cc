@@ -2,9 +2,27 @@
 #include <array>
 #include <cstring>
 
+#include "worker/backend/cpu/kernels/exp.h"
 #include "worker/backend/cpu/kernels/kernels.h"
 
 namespace weft {
+namespace {
+
+// Pairs of neighbours.
+template <typename T>
+WEFT_CLONES void RotateNeighbours(const float* cosines, const float* sines, float direction, T* x,
+                                  int64_t pairs) {
+#pragma omp simd
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float sine = direction * sines[i];
+    const float a = Widen(x[2 * i]);
+    const float b = Widen(x[2 * i + 1]);
+    Narrow(a * cosines[i] - b * sine, x + 2 * i);
+    Narrow(b * cosines[i] + a * sine, x + 2 * i + 1);
+  }
+}
+
+}  // namespace
 namespace {
 
 // Columns that one pass over the rows sums, so that the sums stay in the first-level cache.
@@ -93,18 +111,22 @@ WEFT_CLONES float MaximumOf(const T* x, int64_t count) {
 }
 
 template <typename T>
-WEFT_CLONES void RotateRows(const float* table, int64_t seq_len, int64_t head_dim, float direction,
-                            T* x, int64_t stride, int64_t rows, int64_t cols) {
-  const int64_t half = head_dim / 2;
+WEFT_CLONES void RotateRows(const float* table, const RotateShape& shape, T* x, int64_t stride,
+                            int64_t rows, int64_t cols) {
+  const int64_t half = shape.width / 2;
   for (int64_t row = 0; row < rows; ++row) {
-    const float* const cosines = table + row % seq_len * head_dim;
+    const float* const cosines = table + row % shape.seq_len * shape.width;
     const float* const sines = cosines + half;
-    for (int64_t head = 0; head < cols; head += head_dim) {
+    for (int64_t head = 0; head < cols; head += shape.head_dim) {
       T* const first = x + row * stride + head;
+      if (shape.are_interleaved) {
+        RotateNeighbours(cosines, sines, shape.direction, first, half);
+        continue;
+      }
       T* const second = first + half;
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
-        const float sine = direction * sines[i];
+        const float sine = shape.direction * sines[i];
         const float a = Widen(first[i]);
         const float b = Widen(second[i]);
         Narrow(a * cosines[i] - b * sine, first + i);
@@ -114,13 +136,21 @@ WEFT_CLONES void RotateRows(const float* table, int64_t seq_len, int64_t head_di
   }
 }
 
+template <typename T>
+WEFT_CLONES void CapInPlace(float cap, T* x, int64_t count) {
+  const float inverse = 1.0F / cap;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) Narrow(cap * Tanh(Widen(x[i]) * inverse), x + i);
+}
+
 #define WEFT_INSTANTIATE(T)                                                  \
+  template void CapInPlace<T>(float, T*, int64_t);                           \
   template void AddInto<T, T>(const T*, T*, int64_t);                        \
   template void ScaleBy<T>(float, T*, int64_t);                              \
   template void AddBiasRows<T>(const T*, T*, int64_t, int64_t);              \
   template void SumRowsInto<T>(const T*, int64_t, float*, int64_t, int64_t); \
   template float MaximumOf<T>(const T*, int64_t);                            \
-  template void RotateRows<T>(const float*, int64_t, int64_t, float, T*, int64_t, int64_t, int64_t);
+  template void RotateRows<T>(const float*, const RotateShape&, T*, int64_t, int64_t, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 

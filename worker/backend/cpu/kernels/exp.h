@@ -35,4 +35,21 @@ namespace weft {
   return x < kLowest ? 0.0F : bounded;
 }
 
+// tanh. Near 0, where 1 - 2 / (e^2x + 1) would lose digits, a polynomial (Moshier, Cephes, tanhf);
+// relative error 3e-7.
+[[gnu::always_inline]] inline float Tanh(float x) {
+  const float size = x < 0.0F ? -x : x;
+  const float bounded = size > 20.0F ? 20.0F : size;
+  const float far = 1.0F - 2.0F / (Exp(2.0F * bounded) + 1.0F);
+  const float z = x * x;
+  float p = -5.70498872745e-3F;
+  p = p * z + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  const float near = x + x * z * p;
+  const float signed_far = x < 0.0F ? -far : far;
+  return size < 0.625F ? near : x == x ? signed_far : x;
+}
+
 }  // namespace weft

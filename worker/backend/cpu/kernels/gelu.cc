@@ -63,11 +63,40 @@ WEFT_CLONES void SwiGluBackward(const T* dy, const T* gate, const T* up, T* dgat
   }
 }
 
-#define WEFT_INSTANTIATE(T)                                        \
-  template void GeluForward<T>(const T*, T*, int64_t);             \
-  template void GeluBackward<T>(const T*, const T*, T*, int64_t);  \
-  template void SwiGluForward<T>(const T*, const T*, T*, int64_t); \
-  template void SwiGluBackward<T>(const T*, const T*, const T*, T*, T*, int64_t);
+// GEGLU: gelu(gate) * up.
+template <typename T>
+WEFT_CLONES void GeGluForward(const T* gate, const T* up, T* y, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = Widen(gate[i]);
+    Narrow(g / (1.0F + Exp(-kTwiceRoot * (g + kCubic * g * g * g))) * Widen(up[i]), y + i);
+  }
+}
+
+template <typename T>
+WEFT_CLONES void GeGluBackward(const T* dy, const T* gate, const T* up, T* dgate, T* dup,
+                               int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = Widen(gate[i]);
+    const float d = Widen(dy[i]);
+    const float exponent = -kTwiceRoot * (g + kCubic * g * g * g);
+    const float e = Exp(exponent);
+    const float s = 1.0F / (1.0F + e);
+    const float rest = exponent > 80.0F ? 0.0F : e * s * s;  // as in GeluBackward
+    const float slope = kTwiceRoot * (1.0F + 3.0F * kCubic * g * g);
+    Narrow(d * Widen(up[i]) * (s + g * rest * slope), dgate + i);
+    Narrow(d * g * s, dup + i);
+  }
+}
+
+#define WEFT_INSTANTIATE(T)                                                       \
+  template void GeluForward<T>(const T*, T*, int64_t);                            \
+  template void GeluBackward<T>(const T*, const T*, T*, int64_t);                 \
+  template void SwiGluForward<T>(const T*, const T*, T*, int64_t);                \
+  template void SwiGluBackward<T>(const T*, const T*, const T*, T*, T*, int64_t); \
+  template void GeGluForward<T>(const T*, const T*, T*, int64_t);                 \
+  template void GeGluBackward<T>(const T*, const T*, const T*, T*, T*, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE
 

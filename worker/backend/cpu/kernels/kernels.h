@@ -45,11 +45,12 @@ float MaximumOf(const T* x, int64_t count);  // ignores not-a-number
 // norm.cc: x, y, dx [N, D]; weight, bias [D]; mean, rstd [N]. Gradients of weights also of a part
 // of the columns, of rows that are `stride` apart.
 template <typename T>
-void LayerNormRows(const T* x, const T* weight, const T* bias, double eps, T* y, float* mean,
-                   float* rstd, int64_t rows, int64_t cols);
+void LayerNormRows(const T* x, const T* weight, const T* bias, const NormConstants& constants, T* y,
+                   float* mean, float* rstd, int64_t rows, int64_t cols);
 template <typename T>
-void LayerNormInputGradient(const T* dy, const T* x, const T* weight, const float* mean,
-                            const float* rstd, T* dx, int64_t rows, int64_t cols);
+void LayerNormInputGradient(const T* dy, const T* x, const T* weight, float offset,
+                            const float* mean, const float* rstd, T* dx, int64_t rows,
+                            int64_t cols);
 template <typename T>
 void LayerNormWeightGradient(const T* dy, const T* x, int64_t stride, const float* mean,
                              const float* rstd, float* dweight, float* dbias, int64_t rows,
@@ -57,26 +58,36 @@ void LayerNormWeightGradient(const T* dy, const T* x, int64_t stride, const floa
 
 // rms_norm.cc: as above, without mean and bias
 template <typename T>
-void RmsNormRows(const T* x, const T* weight, double eps, T* y, float* rstd, int64_t rows,
-                 int64_t cols);
+void RmsNormRows(const T* x, const T* weight, const NormConstants& constants, T* y, float* rstd,
+                 int64_t rows, int64_t cols);
 template <typename T>
-void RmsNormInputGradient(const T* dy, const T* x, const T* weight, const float* rstd, T* dx,
-                          int64_t rows, int64_t cols);
+void RmsNormInputGradient(const T* dy, const T* x, const T* weight, float offset, const float* rstd,
+                          T* dx, int64_t rows, int64_t cols);
 template <typename T>
 void RmsNormWeightGradient(const T* dy, const T* x, int64_t stride, const float* rstd,
                            float* dweight, int64_t rows, int64_t cols);
 
-// elementwise.cc: x [N, cols] of heads of head_dim, rows `stride` apart; table [seq_len, head_dim];
-// direction 1 or -1
+// elementwise.cc: x [N, cols] of heads, rows `stride` apart; table [seq_len, width]
+struct RotateShape {
+  int64_t seq_len = 0;
+  int64_t width = 0;     // that turns, of a head of
+  int64_t head_dim = 0;  // so many
+  bool are_interleaved = false;
+  float direction = 1;  // or -1
+};
 template <typename T>
-void RotateRows(const float* table, int64_t seq_len, int64_t head_dim, float direction, T* x,
-                int64_t stride, int64_t rows, int64_t cols);
+void RotateRows(const float* table, const RotateShape& shape, T* x, int64_t stride, int64_t rows,
+                int64_t cols);
 
 // gelu.cc
 template <typename T>
 void SwiGluForward(const T* gate, const T* up, T* y, int64_t count);
 template <typename T>
 void SwiGluBackward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count);
+template <typename T>
+void GeGluForward(const T* gate, const T* up, T* y, int64_t count);
+template <typename T>
+void GeGluBackward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count);
 template <typename T>
 void GeluForward(const T* x, T* y, int64_t count);
 template <typename T>
@@ -133,6 +144,10 @@ void AttentionBackwardOf<float>(const AttentionShape& shape, const KvHeads& part
                                 const int32_t* first_visible, const AttentionGradientViews& views,
                                 float* scratch);
 
+// elementwise.cc: x = cap tanh(x / cap)
+template <typename T>
+void CapInPlace(float cap, T* x, int64_t count);
+
 // cross_entropy.cc: logits [N, V], rows `stride` elements apart
 struct RowShape {
   int64_t cols = 0;
@@ -145,7 +160,8 @@ void RowSumExpOf(const T* logits, const float* row_max, const int32_t* targets, 
                  float* row_sum, float* target_logit, int64_t rows, RowShape shape);
 template <typename T>
 void SoftmaxGradientOf(const float* row_max, const float* row_sum, const int32_t* targets,
-                       int64_t first_id, double scale, T* logits, int64_t rows, RowShape shape);
+                       int64_t first_id, const LossGradient& loss, T* logits, int64_t rows,
+                       RowShape shape);
 double LossSumOf(const float* row_max, const float* row_sum, const float* target_logit,
                  int64_t rows);
 

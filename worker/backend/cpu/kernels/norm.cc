@@ -40,9 +40,11 @@ WEFT_CLONES void WeightGradientBlock(const T* dy, const T* x, const float* mean,
 }  // namespace
 
 template <typename T>
-WEFT_CLONES void LayerNormRows(const T* x, const T* weight, const T* bias, double eps, T* y,
-                               float* mean, float* rstd, int64_t rows, int64_t cols) {
+WEFT_CLONES void LayerNormRows(const T* x, const T* weight, const T* bias,
+                               const NormConstants& constants, T* y, float* mean, float* rstd,
+                               int64_t rows, int64_t cols) {
   const double inverse_cols = 1.0 / static_cast<double>(cols);
+  const auto offset = static_cast<float>(constants.offset);
   for (int64_t row = 0; row < rows; ++row) {
     const T* const x_row = x + row * cols;
     T* const y_row = y + row * cols;
@@ -57,21 +59,24 @@ WEFT_CLONES void LayerNormRows(const T* x, const T* weight, const T* bias, doubl
       squares += centered * centered;
     }
     const auto row_mean = static_cast<float>(exact_mean);
-    const auto row_rstd = static_cast<float>(1.0 / std::sqrt(squares * inverse_cols + eps));
+    const auto row_rstd =
+        static_cast<float>(1.0 / std::sqrt(squares * inverse_cols + constants.eps));
 #pragma omp simd
     for (int64_t i = 0; i < cols; ++i) {
-      Narrow((Widen(x_row[i]) - row_mean) * row_rstd * Widen(weight[i]) + Widen(bias[i]),
-             y_row + i);
+      const float normal = (Widen(x_row[i]) - row_mean) * row_rstd;
+      Narrow(normal * (offset + Widen(weight[i])) + Widen(bias[i]), y_row + i);
     }
     mean[row] = row_mean;
     rstd[row] = row_rstd;
   }
 }
 
-// With g = dy * weight and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g * n)).
+// With g = dy * (offset + weight) and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g
+// * n)).
 template <typename T>
-WEFT_CLONES void LayerNormInputGradient(const T* dy, const T* x, const T* weight, const float* mean,
-                                        const float* rstd, T* dx, int64_t rows, int64_t cols) {
+WEFT_CLONES void LayerNormInputGradient(const T* dy, const T* x, const T* weight, float offset,
+                                        const float* mean, const float* rstd, T* dx, int64_t rows,
+                                        int64_t cols) {
   const double inverse_cols = 1.0 / static_cast<double>(cols);
   for (int64_t row = 0; row < rows; ++row) {
     const T* const dy_row = dy + row * cols;
@@ -83,7 +88,7 @@ WEFT_CLONES void LayerNormInputGradient(const T* dy, const T* x, const T* weight
     double sum_normal = 0;
 #pragma omp simd reduction(+ : sum, sum_normal)
     for (int64_t i = 0; i < cols; ++i) {
-      const float g = Widen(dy_row[i]) * Widen(weight[i]);
+      const float g = Widen(dy_row[i]) * (offset + Widen(weight[i]));
       const float normal = (Widen(x_row[i]) - row_mean) * row_rstd;
       sum += static_cast<double>(g);
       sum_normal += static_cast<double>(g * normal);
@@ -92,7 +97,7 @@ WEFT_CLONES void LayerNormInputGradient(const T* dy, const T* x, const T* weight
     const auto mean_gn = static_cast<float>(sum_normal * inverse_cols);
 #pragma omp simd
     for (int64_t i = 0; i < cols; ++i) {
-      const float g = Widen(dy_row[i]) * Widen(weight[i]);
+      const float g = Widen(dy_row[i]) * (offset + Widen(weight[i]));
       const float normal = (Widen(x_row[i]) - row_mean) * row_rstd;
       Narrow(Widen(dx_row[i]) + row_rstd * (g - mean_g - normal * mean_gn), dx_row + i);
     }
@@ -109,12 +114,12 @@ void LayerNormWeightGradient(const T* dy, const T* x, int64_t stride, const floa
   }
 }
 
-#define WEFT_INSTANTIATE(T)                                                                \
-  template void LayerNormRows<T>(const T*, const T*, const T*, double, T*, float*, float*, \
-                                 int64_t, int64_t);                                        \
-  template void LayerNormInputGradient<T>(const T*, const T*, const T*, const float*,      \
-                                          const float*, T*, int64_t, int64_t);             \
-  template void LayerNormWeightGradient<T>(const T*, const T*, int64_t, const float*,      \
+#define WEFT_INSTANTIATE(T)                                                                      \
+  template void LayerNormRows<T>(const T*, const T*, const T*, const NormConstants&, T*, float*, \
+                                 float*, int64_t, int64_t);                                      \
+  template void LayerNormInputGradient<T>(const T*, const T*, const T*, float, const float*,     \
+                                          const float*, T*, int64_t, int64_t);                   \
+  template void LayerNormWeightGradient<T>(const T*, const T*, int64_t, const float*,            \
                                            const float*, float*, float*, int64_t, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE

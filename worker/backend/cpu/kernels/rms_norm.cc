@@ -32,9 +32,10 @@ WEFT_CLONES void WeightGradientBlock(const T* dy, const T* x, const float* rstd,
 }  // namespace
 
 template <typename T>
-WEFT_CLONES void RmsNormRows(const T* x, const T* weight, double eps, T* y, float* rstd,
-                             int64_t rows, int64_t cols) {
+WEFT_CLONES void RmsNormRows(const T* x, const T* weight, const NormConstants& constants, T* y,
+                             float* rstd, int64_t rows, int64_t cols) {
   const double inverse_cols = 1.0 / static_cast<double>(cols);
+  const auto offset = static_cast<float>(constants.offset);
   for (int64_t row = 0; row < rows; ++row) {
     const T* const x_row = x + row * cols;
     T* const y_row = y + row * cols;
@@ -44,19 +45,20 @@ WEFT_CLONES void RmsNormRows(const T* x, const T* weight, double eps, T* y, floa
       const double value = static_cast<double>(Widen(x_row[i]));
       squares += value * value;
     }
-    const auto row_rstd = static_cast<float>(1.0 / std::sqrt(squares * inverse_cols + eps));
+    const auto row_rstd =
+        static_cast<float>(1.0 / std::sqrt(squares * inverse_cols + constants.eps));
 #pragma omp simd
     for (int64_t i = 0; i < cols; ++i) {
-      Narrow(Widen(x_row[i]) * row_rstd * Widen(weight[i]), y_row + i);
+      Narrow(Widen(x_row[i]) * row_rstd * (offset + Widen(weight[i])), y_row + i);
     }
     rstd[row] = row_rstd;
   }
 }
 
-// With g = dy * weight and n = x * rstd: dx += rstd * (g - n * mean(g * n)).
+// With g = dy * (offset + weight) and n = x * rstd: dx += rstd * (g - n * mean(g * n)).
 template <typename T>
-WEFT_CLONES void RmsNormInputGradient(const T* dy, const T* x, const T* weight, const float* rstd,
-                                      T* dx, int64_t rows, int64_t cols) {
+WEFT_CLONES void RmsNormInputGradient(const T* dy, const T* x, const T* weight, float offset,
+                                      const float* rstd, T* dx, int64_t rows, int64_t cols) {
   const double inverse_cols = 1.0 / static_cast<double>(cols);
   for (int64_t row = 0; row < rows; ++row) {
     const T* const dy_row = dy + row * cols;
@@ -66,13 +68,13 @@ WEFT_CLONES void RmsNormInputGradient(const T* dy, const T* x, const T* weight, 
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < cols; ++i) {
-      sum +=
-          static_cast<double>(Widen(dy_row[i]) * Widen(weight[i]) * (Widen(x_row[i]) * row_rstd));
+      const float g = Widen(dy_row[i]) * (offset + Widen(weight[i]));
+      sum += static_cast<double>(g * (Widen(x_row[i]) * row_rstd));
     }
     const auto mean_gn = static_cast<float>(sum * inverse_cols);
 #pragma omp simd
     for (int64_t i = 0; i < cols; ++i) {
-      const float g = Widen(dy_row[i]) * Widen(weight[i]);
+      const float g = Widen(dy_row[i]) * (offset + Widen(weight[i]));
       Narrow(Widen(dx_row[i]) + row_rstd * (g - Widen(x_row[i]) * row_rstd * mean_gn), dx_row + i);
     }
   }
@@ -87,11 +89,12 @@ void RmsNormWeightGradient(const T* dy, const T* x, int64_t stride, const float*
   }
 }
 
-#define WEFT_INSTANTIATE(T)                                                                      \
-  template void RmsNormRows<T>(const T*, const T*, double, T*, float*, int64_t, int64_t);        \
-  template void RmsNormInputGradient<T>(const T*, const T*, const T*, const float*, T*, int64_t, \
-                                        int64_t);                                                \
-  template void RmsNormWeightGradient<T>(const T*, const T*, int64_t, const float*, float*,      \
+#define WEFT_INSTANTIATE(T)                                                                    \
+  template void RmsNormRows<T>(const T*, const T*, const NormConstants&, T*, float*, int64_t,  \
+                               int64_t);                                                       \
+  template void RmsNormInputGradient<T>(const T*, const T*, const T*, float, const float*, T*, \
+                                        int64_t, int64_t);                                     \
+  template void RmsNormWeightGradient<T>(const T*, const T*, int64_t, const float*, float*,    \
                                          int64_t, int64_t);
 WEFT_FOR_EACH_ELEMENT(WEFT_INSTANTIATE)
 #undef WEFT_INSTANTIATE

@@ -136,8 +136,9 @@ __global__ void __launch_bounds__(kSquareThreads, kBlocksAtOnce)
     for (int i = 0; i < kPartRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kPartCols; ++j) {
-        scores.at[i][j] =
-            visible.Has(RowOf(i), key + ColumnOf(j)) ? call.scale * scores.at[i][j] : kNothing;
+        const float score = call.cap > 0 ? call.cap * call.ShareOfCap(scores.at[i][j])
+                                         : call.scale * scores.at[i][j];
+        scores.at[i][j] = visible.Has(RowOf(i), key + ColumnOf(j)) ? score : kNothing;
       }
     }
     softmax.Take(&scores, sums);
@@ -203,21 +204,25 @@ struct Statistics {
   }
 };
 
-// scores and dp become p = probabilities and scale * p * (dp - delta); 0 where nothing is seen.
+// scores and dp become p = probabilities and scale * p * (dp - delta), the latter times the cap's
+// slope; 0 where nothing is seen.
 // `seen` and `query`, which is the query of a score, are asked by its place in the thread's part.
 template <typename Seen, typename Query>
-__device__ __forceinline__ void ScoreGradients(float scale, const Seen& seen, const Query& query,
-                                               const Statistics& statistics, Part* scores,
-                                               Part* dp) {
+__device__ __forceinline__ void ScoreGradients(const AttentionCall& call, const Seen& seen,
+                                               const Query& query, const Statistics& statistics,
+                                               Part* scores, Part* dp) {
 #pragma unroll
   for (int i = 0; i < kPartRows; ++i) {
 #pragma unroll
     for (int j = 0; j < kPartCols; ++j) {
       const bool is_seen = seen(i, j);
       const int at = query(i, j);
-      const float p = is_seen ? expf(scale * scores->at[i][j] - statistics.lse[at]) : 0.0F;
+      const float share = call.cap > 0 ? call.ShareOfCap(scores->at[i][j]) : 0.0F;
+      const float score = call.cap > 0 ? call.cap * share : call.scale * scores->at[i][j];
+      const float p = is_seen ? expf(score - statistics.lse[at]) : 0.0F;
+      const float slope = call.scale * (1.0F - share * share);
       scores->at[i][j] = p;
-      dp->at[i][j] = is_seen ? scale * p * (dp->at[i][j] - statistics.deltas[at]) : 0.0F;
+      dp->at[i][j] = is_seen ? slope * p * (dp->at[i][j] - statistics.deltas[at]) : 0.0F;
     }
   }
 }
@@ -243,7 +248,7 @@ __global__ void __launch_bounds__(kSquareThreads, kBlocksAtOnce)
     Part ds = squares.Scores(douts, KeyRows(call, arrays.v, place.sequence, key, kv_head));
     const auto seen = [&](int i, int j) { return visible.Has(RowOf(i), key + ColumnOf(j)); };
     const auto query = [](int i, int /*j*/) { return RowOf(i); };
-    ScoreGradients(call.scale, seen, query, statistics, &scores, &ds);
+    ScoreGradients(call, seen, query, statistics, &scores, &ds);
     squares.AddWeighted(ds, keys, place.column, dq);
   }
   const auto out = QueryRows(call, arrays.dq, place.sequence, place.row, place.head);
@@ -282,7 +287,7 @@ __global__ void __launch_bounds__(kSquareThreads, kSlices == 1 ? kBlocksAtOnce :
         return visible.Has(ColumnOf(j), place.row + RowOf(i));
       };
       const auto query = [](int /*i*/, int j) { return ColumnOf(j); };
-      ScoreGradients(call.scale, seen, query, statistics, &p, &ds);
+      ScoreGradients(call, seen, query, statistics, &p, &ds);
       squares.AddWeighted(p, douts, place.column, dv);
       squares.AddWeighted(ds, queries, place.column, dk);
     }
@@ -377,7 +382,8 @@ AttentionCall CallOf(const AttentionShape& shape, View first_visible) {
           .heads = static_cast<int>(shape.heads),
           .kv_heads = static_cast<int>(shape.kv_heads),
           .dim = static_cast<int>(shape.head_dim),
-          .scale = shape.score_scale()};
+          .scale = shape.score_scale(),
+          .cap = static_cast<float>(shape.cap)};
 }
 
 cudaError_t QueueAttention(const Queue& queue, const AttentionShape& shape,

@@ -70,10 +70,12 @@ __device__ __forceinline__ void TakeScores(FragmentC (&scores)[kCount], SoftmaxR
 // scores[16, 8 kCount] of keys from `key` on become exponents of two; of those that a row does not
 // see, nothing. `row` is the thread's first of the tile.
 template <int kCount>
-__device__ __forceinline__ void Mask(const VisibleKeys<kRows>& visible, float scale, int row,
-                                     int64_t key, FragmentC (&scores)[kCount]) {
+__device__ __forceinline__ void Mask(const VisibleKeys<kRows>& visible, const AttentionCall& call,
+                                     int row, int64_t key, FragmentC (&scores)[kCount]) {
   for (FragmentC& score : scores) {
-    for (float& at : score.at) at *= scale;
+    for (float& at : score.at) {
+      at = call.cap > 0 ? call.cap * kLog2OfE * call.ShareOfCap(at) : call.scale * kLog2OfE * at;
+    }
   }
   const int64_t last = key + 8 * kCount - 1;
   const bool sees_all = visible.Has(row, key) && visible.Has(row, last) &&
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     ScoresOf(q, place.warp_row, k, scores);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      Mask(visible, call.scale * kLog2OfE, place.warp_row + 16 * t + Group(), key, scores[t]);
+      Mask(visible, call, place.warp_row + 16 * t + Group(), key, scores[t]);
       TakeScores(scores[t], &softmax[t], sums[t]);
     }
     WaitForCopies();

@@ -13,21 +13,27 @@ namespace {
 constexpr int kRows = 16 * kMmaWarps;  // of a block
 constexpr int kStep = 32;              // rows of a tile that it walks over
 
-// scores and dp of [16, 8 kCount] become probabilities and scale * p * (dp - delta); `seen`,
+// scores and dp of [16, 8 kCount] become probabilities and scale * p * (dp - delta), the latter
+// times the cap's slope; `seen`,
 // `lse_of` (in powers of two) and `delta_of` are asked by fragment n and element i of it.
 template <int kCount, typename Seen, typename Of>
-__device__ __forceinline__ void ScoreGradients(float scale, const Seen& seen, const Of& lse_of,
-                                               const Of& delta_of, FragmentC (&scores)[kCount],
+__device__ __forceinline__ void ScoreGradients(const AttentionCall& call, const Seen& seen,
+                                               const Of& lse_of, const Of& delta_of,
+                                               FragmentC (&scores)[kCount],
                                                FragmentC (&dp)[kCount]) {
-  const float exponent_scale = scale * kLog2OfE;
+  const float exponent_scale = call.scale * kLog2OfE;
 #pragma unroll
   for (int n = 0; n < kCount; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool is_seen = seen(n, i);
-      const float p = is_seen ? exp2f(exponent_scale * scores[n].at[i] - lse_of(n, i)) : 0.0F;
+      const float share = call.cap > 0 ? call.ShareOfCap(scores[n].at[i]) : 0.0F;
+      const float exponent =
+          call.cap > 0 ? call.cap * kLog2OfE * share : exponent_scale * scores[n].at[i];
+      const float p = is_seen ? exp2f(exponent - lse_of(n, i)) : 0.0F;
+      const float slope = call.scale * (1.0F - share * share);
       scores[n].at[i] = p;
-      dp[n].at[i] = is_seen ? scale * p * (dp[n].at[i] - delta_of(n, i)) : 0.0F;
+      dp[n].at[i] = is_seen ? slope * p * (dp[n].at[i] - delta_of(n, i)) : 0.0F;
     }
   }
 }
@@ -108,7 +114,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     const auto seen = [&](int n, int i) {
       return visible.Has(own + i / 2 * 8, key + 8 * n + PairAt() + i % 2);
     };
-    ScoreGradients(call.scale, seen, ByRow{lse, own}, ByRow{deltas, own}, scores[0], ds[0]);
+    ScoreGradients(call, seen, ByRow{lse, own}, ByRow{deltas, own}, scores[0], ds[0]);
     AddWeighted(ds, stage.left, dq);
   }
   WaitForCopies();
@@ -212,7 +218,7 @@ __global__ void __launch_bounds__(kMmaThreads)
       const int64_t key = own + i / 2 * 8;
       return key >= rows.first[column] && key <= rows.last[column];
     };
-    ScoreGradients(call.scale, seen, ByColumn{rows.lse}, ByColumn{rows.deltas}, scores[0], ds[0]);
+    ScoreGradients(call, seen, ByColumn{rows.lse}, ByColumn{rows.deltas}, scores[0], ds[0]);
     AddWeighted(scores, stage.right, dv);
     AddWeighted(ds, stage.left, dk);
   }

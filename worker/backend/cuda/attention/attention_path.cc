@@ -34,6 +34,7 @@ BackendStatus CheckForCudnn(const AttentionShape& shape, DType dtype, bool masks
     return Failure(kUnimplemented, "heads are of %lld elements, not of 64 or 128",
                    static_cast<long long>(shape.head_dim));
   }
+  if (shape.cap != 0) return Failure(kUnimplemented, "scores are capped");
   if (shape.seq_len == 1) return Failure(kUnimplemented, "sequences are of one position");
   if (shape.runs != 1) {
     if (BackendStatus s = CheckRuns(shape, masks_documents); !s.ok()) return s;

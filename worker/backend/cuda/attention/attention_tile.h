@@ -23,6 +23,7 @@ struct AttentionCall {
   int kv_heads;
   int dim;
   float scale;
+  float cap;  // of scaled scores; 0: none
 
   __device__ int64_t PositionOf(int64_t row) const {
     return row < run_len ? piece[0] * run_len + row : piece[1] * run_len + row - run_len;
@@ -43,6 +44,8 @@ struct AttentionCall {
   __device__ int64_t KeyAt(int64_t sequence, int64_t key, int kv_head) const {
     return (sequence * seq_len + key) * key_stride + static_cast<int64_t>(kv_head) * dim;
   }
+  // A product's share of the cap, in (-1, 1). REQUIRES: there is one.
+  __device__ float ShareOfCap(float product) const { return tanhf(scale / cap * product); }
   // In lse and in the sums of dO * O.
   __device__ int64_t StatisticAt(int64_t sequence, int64_t row, int head) const {
     return (sequence * heads + head) * query_len + row;

@@ -32,6 +32,13 @@ struct GeluBackward {
   }
 };
 
+struct CapForward {
+  float cap;
+  __device__ void operator()(const float (&x)[1], float (&y)[1]) const {
+    y[0] = cap * tanhf(x[0] / cap);
+  }
+};
+
 // gate, up -> y
 struct SwiGluForward {
   __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
@@ -50,6 +57,28 @@ struct SwiGluBackward {
   }
 };
 
+// gate, up -> y
+struct GeGluForward {
+  __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
+    const float g = x[0];
+    y[0] = __fdividef(g, 1.0F + expf(-kTwiceRoot * (g + kCubic * g * g * g))) * x[1];
+  }
+};
+
+// dy, gate, up -> dgate, dup
+struct GeGluBackward {
+  __device__ void operator()(const float (&x)[3], float (&y)[2]) const {
+    const float g = x[1];
+    const float exponent = -kTwiceRoot * (g + kCubic * g * g * g);
+    const float e = expf(exponent);
+    const float s = __fdividef(1.0F, 1.0F + e);
+    const float rest = exponent > 80.0F ? 0.0F : e * s * s;  // s (1 - s)
+    const float slope = kTwiceRoot * (1.0F + 3.0F * kCubic * g * g);
+    y[0] = x[0] * x[2] * (s + g * rest * slope);
+    y[1] = x[0] * g * s;
+  }
+};
+
 template <typename T>
 const T* In(View x) {
   return static_cast<const T*>(x.data);
@@ -60,6 +89,13 @@ T* Out(View x) {
 }
 
 }  // namespace
+
+cudaError_t QueueCap(const Queue& queue, View x, double cap) {
+  return WithType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return MapRows<T>(queue.stream, CapForward{static_cast<float>(cap)}, {x}, {x});
+  });
+}
 
 cudaError_t QueueGelu(const Queue& queue, View x, View y) {
   return WithType(x.dtype, [&](auto zero) {
@@ -76,17 +112,21 @@ cudaError_t QueueGeluGradient(const Queue& queue, View dy, View x, View dx) {
   });
 }
 
-cudaError_t QueueSwiGlu(const Queue& queue, View gate, View up, View y) {
+cudaError_t QueueGlu(const Queue& queue, Gate f, View gate, View up, View y) {
   return WithType(y.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (f == Gate::kGelu) return MapRows<T>(queue.stream, GeGluForward{}, {gate, up}, {y});
     return MapRows<T>(queue.stream, SwiGluForward{}, {gate, up}, {y});
   });
 }
 
-cudaError_t QueueSwiGluGradient(const Queue& queue, View dy, View gate, View up, View dgate,
-                                View dup) {
+cudaError_t QueueGluGradient(const Queue& queue, Gate f, View dy, View gate, View up, View dgate,
+                             View dup) {
   return WithType(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (f == Gate::kGelu) {
+      return MapRows<T>(queue.stream, GeGluBackward{}, {dy, gate, up}, {dgate, dup});
+    }
     return MapRows<T>(queue.stream, SwiGluBackward{}, {dy, gate, up}, {dgate, dup});
   });
 }

@@ -113,20 +113,26 @@ struct RunningSum {
   }
 };
 
-// (softmax - onehot(target)) * scale.
+struct LogitScale {
+  double of_loss;
+  float inverse_cap;  // 0: logits are not capped
+};
+
+// (softmax - onehot(target)) * scale, through the cap: of y = cap tanh(x / cap), dy/dx = 1 -
+// (y / cap)^2.
 struct Gradient {
   float highest;
   float sum;
   int64_t target;
-  double scale;
+  LogitScale scale;
   float factor;
 
-  __device__ Gradient(float row_max, float row_sum, int64_t of_target, double of_loss)
+  __device__ Gradient(float row_max, float row_sum, int64_t of_target, LogitScale of_logits)
       : highest(row_max),
         sum(row_sum),
         target(of_target),
-        scale(of_loss),
-        factor(static_cast<float>(of_loss / static_cast<double>(row_sum))) {}
+        scale(of_logits),
+        factor(static_cast<float>(of_logits.of_loss / static_cast<double>(row_sum))) {}
 
   // Replaces the values from index `first` on by their gradients.
   template <typename T, int kWidth>
@@ -144,7 +150,11 @@ struct Gradient {
         if (e == at) x[e] = of_target;
       }
     }
-    for (int e = 0; e < kWidth; ++e) values.at[e] = FromFloat<T>(x[e]);
+    for (int e = 0; e < kWidth; ++e) {
+      // An uncapped logit may be infinite.
+      const float share = scale.inverse_cap > 0 ? ToFloat(values.at[e]) * scale.inverse_cap : 0.0F;
+      values.at[e] = FromFloat<T>(x[e] * (1.0F - share * share));
+    }
   }
 
  private:
@@ -157,7 +167,7 @@ struct Gradient {
       if (e == at) value = shifted[e];
     }
     const double p = exp(static_cast<double>(value)) / static_cast<double>(sum);
-    return static_cast<float>((p - 1.0) * scale);
+    return static_cast<float>((p - 1.0) * scale.of_loss);
   }
 };
 
@@ -196,7 +206,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SoftmaxGradientKernel(const float* row_max, const float* row_sum, const int32_t* targets,
-                          int64_t first_id, double scale, T* logits, int64_t cols, int64_t stride) {
+                          int64_t first_id, LogitScale scale, T* logits, int64_t cols,
+                          int64_t stride) {
   const int64_t row = blockIdx.x;
   const RowPacks<T> x(logits + row * stride, cols);
   x.ForEach(Gradient(row_max[row], row_sum[row], targets[row] - first_id, scale));
@@ -236,8 +247,8 @@ __device__ __forceinline__ RunningSum SumRow(const RowPacks<T>& x, const Wide* h
 // barrier.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kRowBlocks)
-    CrossEntropyKernel(const int32_t* targets, double scale, T* logits, int64_t rows, int64_t cols,
-                       int64_t stride, int room, RowResults results) {
+    CrossEntropyKernel(const int32_t* targets, LogitScale scale, T* logits, int64_t rows,
+                       int64_t cols, int64_t stride, int room, RowResults results) {
   using Wide = typename RowPacks<T>::Wide;
   Wide* const held = DynamicShared<Wide>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -291,6 +302,10 @@ float* Floats(View x) {
   return static_cast<float*>(x.data);
 }
 
+LogitScale ScaleOf(const LossGradient& loss) {
+  return {loss.scale, loss.cap > 0 ? static_cast<float>(1.0 / loss.cap) : 0.0F};
+}
+
 // Packs of a row that a block may hold on this device: all, or as many for each thread.
 cudaError_t FindRoom(int64_t row_bytes, int64_t* packs) {
   constexpr int64_t kOfTheKernelItself = 1 << 10;
@@ -328,18 +343,18 @@ cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View t
 }
 
 cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum, View targets,
-                                 int64_t first_id, double scale, View logits) {
+                                 int64_t first_id, const LossGradient& loss, View logits) {
   return WithType(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     return Launch(SoftmaxGradientKernel<T>, {.blocks = logits.rows, .threads = kThreads},
                   queue.stream, Floats(row_max), Floats(row_sum),
-                  static_cast<const int32_t*>(targets.data), first_id, scale,
+                  static_cast<const int32_t*>(targets.data), first_id, ScaleOf(loss),
                   static_cast<T*>(logits.data), logits.cols, logits.stride());
   });
 }
 
-cudaError_t QueueCrossEntropy(const Queue& queue, View targets, double scale, View logits,
-                              View row_max, View row_sum, View target_logit) {
+cudaError_t QueueCrossEntropy(const Queue& queue, View targets, const LossGradient& loss,
+                              View logits, View row_max, View row_sum, View target_logit) {
   int64_t room = 0;
   const cudaError_t code = FindRoom(logits.cols * ElementBytes(logits.dtype), &room);
   if (code != cudaSuccess) return code;
@@ -348,10 +363,10 @@ cudaError_t QueueCrossEntropy(const Queue& queue, View targets, double scale, Vi
                      .shared_bytes = room * 16};
   return WithType(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Launch(CrossEntropyKernel<T>, grid, queue.stream,
-                  static_cast<const int32_t*>(targets.data), scale, static_cast<T*>(logits.data),
-                  logits.rows, logits.cols, logits.stride(), static_cast<int>(room),
-                  RowResults{Floats(row_max), Floats(row_sum), Floats(target_logit)});
+    return Launch(
+        CrossEntropyKernel<T>, grid, queue.stream, static_cast<const int32_t*>(targets.data),
+        ScaleOf(loss), static_cast<T*>(logits.data), logits.rows, logits.cols, logits.stride(),
+        static_cast<int>(room), RowResults{Floats(row_max), Floats(row_sum), Floats(target_logit)});
   });
 }
 

@@ -42,7 +42,8 @@ __global__ void ConvertKernel(const Pack<From, kWidth>* from, Pack<To, kWidth>* 
 
 struct RotateShape {
   int64_t seq_len;
-  int64_t half;    // of a head
+  int64_t half;  // of what turns of a head
+  int64_t head_dim;
   int64_t heads;   // of a row
   int64_t stride;  // elements from one row to the next
   float direction;
@@ -57,8 +58,9 @@ __device__ void LoadFloats(const float* from, float (&to)[kWidth]) {
   }
 }
 
-// A thread takes kWidth neighbouring pairs at a time.
-template <typename T, int kWidth>
+// A thread takes kWidth neighbouring pairs at a time, in two packs: of the pairs' first and second
+// elements or, where these lie beside each other, of twice as many neighbours.
+template <typename T, int kWidth, bool kInterleaved>
 __global__ void RotateKernel(RotateShape shape, const float* table, T* x, int64_t packs) {
   using Wide = Pack<T, kWidth>;
   const int64_t half = shape.half;
@@ -66,22 +68,27 @@ __global__ void RotateKernel(RotateShape shape, const float* table, T* x, int64_
     const int64_t i = pack % (half / kWidth) * kWidth;
     const int64_t head = pack / (half / kWidth);  // of all rows
     const int64_t row = head / shape.heads;
-    T* const at = x + row * shape.stride + head % shape.heads * 2 * half + i;
+    T* const at =
+        x + row * shape.stride + head % shape.heads * shape.head_dim + (kInterleaved ? 2 * i : i);
     const float* const angles = table + row % shape.seq_len * 2 * half;
     float cosines[kWidth];
     float sines[kWidth];
     LoadFloats(angles + i, cosines);
     LoadFloats(angles + half + i, sines);
     auto* const first = reinterpret_cast<Wide*>(at);
-    auto* const second = reinterpret_cast<Wide*>(at + half);
+    auto* const second = reinterpret_cast<Wide*>(at + (kInterleaved ? kWidth : half));
     Wide a = *first;
     Wide b = *second;
+    const auto element = [&](int n) -> T& { return n < kWidth ? a.at[n] : b.at[n - kWidth]; };
+#pragma unroll
     for (int e = 0; e < kWidth; ++e) {
       const float sine = shape.direction * sines[e];
-      const float from = ToFloat(a.at[e]);
-      const float to = ToFloat(b.at[e]);
-      a.at[e] = FromFloat<T>(from * cosines[e] - to * sine);
-      b.at[e] = FromFloat<T>(to * cosines[e] + from * sine);
+      T& one = element(kInterleaved ? 2 * e : e);
+      T& other = element(kInterleaved ? 2 * e + 1 : kWidth + e);
+      const float from = ToFloat(one);
+      const float to = ToFloat(other);
+      one = FromFloat<T>(from * cosines[e] - to * sine);
+      other = FromFloat<T>(to * cosines[e] + from * sine);
     }
     *first = a;
     *second = b;
@@ -160,16 +167,22 @@ cudaError_t QueueAddBias(const Queue& queue, View bias, View x) {
   });
 }
 
-cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, View x) {
-  const RotateShape shape = {table.rows, table.cols / 2, x.cols / table.cols, x.stride(),
-                             turn == Turn::kForth ? 1.0F : -1.0F};
+cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, const RotatedHeads& heads,
+                        View x) {
+  const int64_t head_dim = heads.head_dim == 0 ? table.cols : heads.head_dim;
+  const RotateShape shape = {table.rows, table.cols / 2,
+                             head_dim,   x.cols / head_dim,
+                             x.stride(), turn == Turn::kForth ? 1.0F : -1.0F};
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const bool is_wide = shape.half % kWidest<T> == 0 && IsWide(table.data) && HasWideRows<T>(x);
+    const bool is_wide = shape.half % kWidest<T> == 0 && head_dim % kWidest<T> == 0 &&
+                         IsWide(table.data) && HasWideRows<T>(x);
     return WithWidth<kWidest<T>>(is_wide, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
-      const int64_t packs = x.elements() / 2 / kWidth;
-      return Launch(RotateKernel<T, kWidth>, {.blocks = MapBlocks(packs)}, queue.stream, shape,
+      const int64_t packs = x.rows * shape.heads * shape.half / kWidth;
+      const auto kernel =
+          heads.are_interleaved ? RotateKernel<T, kWidth, true> : RotateKernel<T, kWidth, false>;
+      return Launch(kernel, {.blocks = MapBlocks(packs)}, queue.stream, shape,
                     static_cast<const float*>(table.data), static_cast<T*>(x.data), packs);
     });
   });

@@ -35,23 +35,27 @@ cudaError_t QueueCopy(const Queue& queue, View from, View to);     // of one typ
 cudaError_t QueueConvert(const Queue& queue, View from, View to);  // Copy between types
 cudaError_t QueueScale(const Queue& queue, double factor, View x);
 cudaError_t QueueAddBias(const Queue& queue, View bias, View x);
-cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, View x);
+cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, const RotatedHeads& heads,
+                        View x);
 
 // activation.cu
+cudaError_t QueueCap(const Queue& queue, View x, double cap);
 cudaError_t QueueGelu(const Queue& queue, View x, View y);
 cudaError_t QueueGeluGradient(const Queue& queue, View dy, View x, View dx);
-cudaError_t QueueSwiGlu(const Queue& queue, View gate, View up, View y);
-cudaError_t QueueSwiGluGradient(const Queue& queue, View dy, View gate, View up, View dgate,
-                                View dup);
+cudaError_t QueueGlu(const Queue& queue, Gate f, View gate, View up, View y);
+cudaError_t QueueGluGradient(const Queue& queue, Gate f, View dy, View gate, View up, View dgate,
+                             View dup);
 
 // norm.cu
-cudaError_t QueueLayerNorm(const Queue& queue, View x, View weight, View bias, double eps, View y,
-                           View mean, View rstd);
-cudaError_t QueueLayerNormGradient(const Queue& queue, View dy, View x, View weight, View mean,
-                                   View rstd, View dx, View dweight, View dbias);
-cudaError_t QueueRmsNorm(const Queue& queue, View x, View weight, double eps, View y, View rstd);
-cudaError_t QueueRmsNormGradient(const Queue& queue, View dy, View x, View weight, View rstd,
-                                 View dx, View dweight);
+cudaError_t QueueLayerNorm(const Queue& queue, View x, View weight, View bias,
+                           const NormConstants& constants, View y, View mean, View rstd);
+cudaError_t QueueLayerNormGradient(const Queue& queue, View dy, View x, View weight,
+                                   const NormConstants& constants, View mean, View rstd, View dx,
+                                   View dweight, View dbias);
+cudaError_t QueueRmsNorm(const Queue& queue, View x, View weight, const NormConstants& constants,
+                         View y, View rstd);
+cudaError_t QueueRmsNormGradient(const Queue& queue, View dy, View x, View weight,
+                                 const NormConstants& constants, View rstd, View dx, View dweight);
 
 // column_sums.cu: each adds to what the sums hold
 cudaError_t QueueBiasGradient(const Queue& queue, View dy, View dbias);
@@ -79,9 +83,9 @@ cudaError_t QueueRowMax(const Queue& queue, View logits, View row_max);
 cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View targets,
                            int64_t first_id, View row_sum, View target_logit);
 cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum, View targets,
-                                 int64_t first_id, double scale, View logits);
-cudaError_t QueueCrossEntropy(const Queue& queue, View targets, double scale, View logits,
-                              View row_max, View row_sum, View target_logit);
+                                 int64_t first_id, const LossGradient& loss, View logits);
+cudaError_t QueueCrossEntropy(const Queue& queue, View targets, const LossGradient& loss,
+                              View logits, View row_max, View row_sum, View target_logit);
 
 // totals.cu: each adds to what the total holds
 cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,

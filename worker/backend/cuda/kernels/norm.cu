@@ -18,6 +18,7 @@ struct NormShape {
   int64_t rows;
   int64_t cols;
   double eps;
+  float offset;  // of weights
 };
 
 // How a row is shared out: to kTeam threads, a warp or a block, in packs of kWidth elements.
@@ -93,7 +94,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
     const auto biases = bias != nullptr ? PackAt<kWidth>(bias, i) : weights;
     Pack<T, kWidth> normal;
     for (int e = 0; e < kWidth; ++e) {
-      float value = (ToFloat(values.at[e]) - row_mean) * row_rstd * ToFloat(weights.at[e]);
+      float value =
+          (ToFloat(values.at[e]) - row_mean) * row_rstd * (shape.offset + ToFloat(weights.at[e]));
       if (bias != nullptr) value += ToFloat(biases.at[e]);
       normal.at[e] = FromFloat<T>(value);
     }
@@ -105,8 +107,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
   }
 }
 
-// With g = dy * weight and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g * n)),
-// without mean(g) for the root-mean-square norm.
+// With g = dy * (offset + weight) and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g
+// * n)), without mean(g) for the root-mean-square norm.
 template <typename T, typename Way>
 __global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
     NormInputGradientKernel(NormShape shape, const T* dy, const T* x, const T* weight,
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtLeast)
       float g[kWidth];
       float normal[kWidth];
       for (int e = 0; e < kWidth; ++e) {
-        g[e] = ToFloat(dys.at[e]) * ToFloat(weights.at[e]);
+        g[e] = ToFloat(dys.at[e]) * (shape.offset + ToFloat(weights.at[e]));
         normal[e] = (ToFloat(xs.at[e]) - row_mean) * row_rstd;
       }
       f(i, g, normal);
@@ -168,12 +170,12 @@ cudaError_t WithSplit(int64_t rows, int64_t cols, bool is_wide, const F& launch)
   return launch(Split<32, 1>{}, (rows + kRows - 1) / kRows);
 }
 
-cudaError_t Forward(const Queue& queue, View x, View weight, View bias, double eps, View y,
-                    View mean, View rstd) {
+cudaError_t Forward(const Queue& queue, View x, View weight, View bias,
+                    const NormConstants& constants, View y, View mean, View rstd) {
   if (StreamsRows(x, {weight, bias, y})) {
-    return QueueStreamedNorm(queue, x, weight, bias, eps, y, mean, rstd);
+    return QueueStreamedNorm(queue, x, weight, bias, constants, y, mean, rstd);
   }
-  const NormShape shape = {x.rows, x.cols, eps};
+  const NormShape shape = {x.rows, x.cols, constants.eps, static_cast<float>(constants.offset)};
   const bool is_wide = IsWide(x.data) && IsWide(weight.data) && IsWide(bias.data) && IsWide(y.data);
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -186,9 +188,9 @@ cudaError_t Forward(const Queue& queue, View x, View weight, View bias, double e
   });
 }
 
-cudaError_t InputGradient(const Queue& queue, View dy, View x, View weight, View mean, View rstd,
-                          View dx) {
-  const NormShape shape = {x.rows, x.cols, 0};
+cudaError_t InputGradient(const Queue& queue, View dy, View x, View weight, double offset,
+                          View mean, View rstd, View dx) {
+  const NormShape shape = {x.rows, x.cols, 0, static_cast<float>(offset)};
   const bool is_wide = IsWide(dy.data) && IsWide(x.data) && IsWide(weight.data) && IsWide(dx.data);
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -204,33 +206,37 @@ cudaError_t InputGradient(const Queue& queue, View dy, View x, View weight, View
 
 }  // namespace
 
-cudaError_t QueueLayerNorm(const Queue& queue, View x, View weight, View bias, double eps, View y,
-                           View mean, View rstd) {
-  return Forward(queue, x, weight, bias, eps, y, mean, rstd);
+cudaError_t QueueLayerNorm(const Queue& queue, View x, View weight, View bias,
+                           const NormConstants& constants, View y, View mean, View rstd) {
+  return Forward(queue, x, weight, bias, constants, y, mean, rstd);
 }
 
-cudaError_t QueueRmsNorm(const Queue& queue, View x, View weight, double eps, View y, View rstd) {
-  return Forward(queue, x, weight, {}, eps, y, {}, rstd);
+cudaError_t QueueRmsNorm(const Queue& queue, View x, View weight, const NormConstants& constants,
+                         View y, View rstd) {
+  return Forward(queue, x, weight, {}, constants, y, {}, rstd);
 }
 
-cudaError_t QueueLayerNormGradient(const Queue& queue, View dy, View x, View weight, View mean,
-                                   View rstd, View dx, View dweight, View dbias) {
+cudaError_t QueueLayerNormGradient(const Queue& queue, View dy, View x, View weight,
+                                   const NormConstants& constants, View mean, View rstd, View dx,
+                                   View dweight, View dbias) {
   if (StreamsRows(x, {dy, weight, dx})) {
-    return QueueStreamedNormGradient(queue, dy, x, weight, mean, rstd, dx, dweight, dbias);
+    return QueueStreamedNormGradient(queue, dy, x, weight, constants.offset, mean, rstd, dx,
+                                     dweight, dbias);
   }
   const cudaError_t code = QueueLayerNormWeightGradient(queue, dy, x, mean, rstd, dweight, dbias);
   if (code != cudaSuccess) return code;
-  return InputGradient(queue, dy, x, weight, mean, rstd, dx);
+  return InputGradient(queue, dy, x, weight, constants.offset, mean, rstd, dx);
 }
 
-cudaError_t QueueRmsNormGradient(const Queue& queue, View dy, View x, View weight, View rstd,
-                                 View dx, View dweight) {
+cudaError_t QueueRmsNormGradient(const Queue& queue, View dy, View x, View weight,
+                                 const NormConstants& constants, View rstd, View dx, View dweight) {
   if (StreamsRows(x, {dy, weight, dx})) {
-    return QueueStreamedNormGradient(queue, dy, x, weight, {}, rstd, dx, dweight, {});
+    return QueueStreamedNormGradient(queue, dy, x, weight, constants.offset, {}, rstd, dx, dweight,
+                                     {});
   }
   const cudaError_t code = QueueRmsNormWeightGradient(queue, dy, x, rstd, dweight);
   if (code != cudaSuccess) return code;
-  return InputGradient(queue, dy, x, weight, {}, rstd, dx);
+  return InputGradient(queue, dy, x, weight, constants.offset, {}, rstd, dx);
 }
 
 }  // namespace weft

@@ -32,6 +32,7 @@ struct RowsShape {
   int64_t cols;
   int packs;  // of a row
   double eps;
+  float offset;  // of weights
 };
 
 // The threads of a row, of the `kTeams` that a block has in hand.
@@ -190,7 +191,8 @@ __global__ void __launch_bounds__(kThreads, kNormBlocks)
       if constexpr (kHasMean) biases = PackAt(bias, i);
       Pack<T, kWidth> normal;
       for (int e = 0; e < kWidth; ++e) {
-        float value = (ToFloat(values.at[e]) - row_mean) * row_rstd * ToFloat(weights.at[e]);
+        float value =
+            (ToFloat(values.at[e]) - row_mean) * row_rstd * (shape.offset + ToFloat(weights.at[e]));
         if constexpr (kHasMean) value += ToFloat(biases.at[e]);
         normal.at[e] = FromFloat<T>(value);
       }
@@ -247,8 +249,8 @@ __device__ void StoreBlockSums(const RowsShape& shape, const ColumnSums<kSums, k
   }
 }
 
-// With g = dy * weight and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g * n)),
-// without mean(g) for the root-mean-square norm. Sums: dy * n and, with a mean, dy.
+// With g = dy * (offset + weight) and n the normalised row: dx += rstd * (g - mean(g) - n * mean(g
+// * n)), without mean(g) for the root-mean-square norm. Sums: dy * n and, with a mean, dy.
 template <typename T, int kTeam, bool kHasMean>
 __global__ void __launch_bounds__(kThreads, kGradientBlocks)
     StreamedNormGradientKernel(RowsShape shape, RowArrays<T, 3> dy_x_dx, const T* weight,
@@ -275,7 +277,7 @@ __global__ void __launch_bounds__(kThreads, kGradientBlocks)
       const auto weights = PackAt(weight, i);
       float parts[2] = {};
       for (int e = 0; e < kWidth; ++e) {
-        const float g = ToFloat(dys.at[e]) * ToFloat(weights.at[e]);
+        const float g = ToFloat(dys.at[e]) * (shape.offset + ToFloat(weights.at[e]));
         parts[0] += g * ((ToFloat(xs.at[e]) - saved.mean) * saved.rstd);
         parts[1] += g;
       }
@@ -292,7 +294,7 @@ __global__ void __launch_bounds__(kThreads, kGradientBlocks)
       const auto weights = PackAt(weight, i);
       for (int e = 0; e < kWidth; ++e) {
         const float dy = ToFloat(dys.at[e]);
-        const float g = dy * ToFloat(weights.at[e]);
+        const float g = dy * (shape.offset + ToFloat(weights.at[e]));
         const float normal = (ToFloat(xs.at[e]) - saved.mean) * saved.rstd;
         const float term = saved.rstd * (g - mean_g - normal * mean_gn);
         dxs.at[e] = FromFloat<T>(ToFloat(dxs.at[e]) + term);
@@ -324,10 +326,11 @@ struct TeamOf {
 
 // Calls launch(element, team, has_mean, shape) with values of the types that serve x.
 template <typename F>
-cudaError_t WithTeam(View x, double eps, const F& launch) {
+cudaError_t WithTeam(View x, const NormConstants& constants, const F& launch) {
   const auto packs = static_cast<int>(PacksOf(x));
   return WithType(x.dtype, [&](auto zero) {
-    const RowsShape shape = {x.rows, x.cols, packs, eps};
+    const RowsShape shape = {x.rows, x.cols, packs, constants.eps,
+                             static_cast<float>(constants.offset)};
     if (packs <= 32 * kMostPacks) return launch(zero, TeamOf<32>{}, shape);
     if (packs <= 64 * kMostPacks) return launch(zero, TeamOf<64>{}, shape);
     if (packs <= 128 * kMostPacks) return launch(zero, TeamOf<128>{}, shape);
@@ -351,9 +354,9 @@ bool StreamsRows(View x, std::initializer_list<View> others) {
          });
 }
 
-cudaError_t QueueStreamedNorm(const Queue& queue, View x, View weight, View bias, double eps,
-                              View y, View mean, View rstd) {
-  return WithTeam(x, eps, [&](auto zero, auto team, const RowsShape& shape) {
+cudaError_t QueueStreamedNorm(const Queue& queue, View x, View weight, View bias,
+                              const NormConstants& constants, View y, View mean, View rstd) {
+  return WithTeam(x, constants, [&](auto zero, auto team, const RowsShape& shape) {
     using T = decltype(zero);
     constexpr int kTeam = decltype(team)::kTeam;
     constexpr int64_t kTeams = Place<kTeam>::kTeams;
@@ -369,28 +372,30 @@ cudaError_t QueueStreamedNorm(const Queue& queue, View x, View weight, View bias
   });
 }
 
-cudaError_t QueueStreamedNormGradient(const Queue& queue, View dy, View x, View weight, View mean,
-                                      View rstd, View dx, View dweight, View dbias) {
+cudaError_t QueueStreamedNormGradient(const Queue& queue, View dy, View x, View weight,
+                                      double offset, View mean, View rstd, View dx, View dweight,
+                                      View dbias) {
   if (x.elements() == 0) return cudaSuccess;
   const bool has_mean = mean.data != nullptr;
   const int64_t sums_bytes = x.cols * (has_mean ? 2 : 1) * static_cast<int64_t>(sizeof(float));
   auto* const partials = static_cast<float*>(queue.scratch);
   int64_t blocks = 0;
-  const cudaError_t code = WithTeam(x, 0, [&](auto zero, auto team, const RowsShape& shape) {
-    using T = decltype(zero);
-    constexpr int kTeam = decltype(team)::kTeam;
-    blocks = GradientBlocks(x.rows, Place<kTeam>::kTeams, sums_bytes, queue.scratch_bytes);
-    if (blocks < 1) return cudaErrorInvalidValue;
-    const Grid grid = {.blocks = blocks, .threads = kThreads, .shared_bytes = StreamBytes<3>()};
-    const auto launch = [&](auto kernel) {
-      return Launch(kernel, grid, queue.stream, shape,
-                    RowArrays<T, 3>{{Elements<T>(dy), Elements<T>(x), Elements<T>(dx)}},
-                    Elements<const T>(weight), Floats(mean), Floats(rstd), Elements<T>(dx),
-                    partials);
-    };
-    if (has_mean) return launch(StreamedNormGradientKernel<T, kTeam, true>);
-    return launch(StreamedNormGradientKernel<T, kTeam, false>);
-  });
+  const cudaError_t code =
+      WithTeam(x, {.offset = offset}, [&](auto zero, auto team, const RowsShape& shape) {
+        using T = decltype(zero);
+        constexpr int kTeam = decltype(team)::kTeam;
+        blocks = GradientBlocks(x.rows, Place<kTeam>::kTeams, sums_bytes, queue.scratch_bytes);
+        if (blocks < 1) return cudaErrorInvalidValue;
+        const Grid grid = {.blocks = blocks, .threads = kThreads, .shared_bytes = StreamBytes<3>()};
+        const auto launch = [&](auto kernel) {
+          return Launch(kernel, grid, queue.stream, shape,
+                        RowArrays<T, 3>{{Elements<T>(dy), Elements<T>(x), Elements<T>(dx)}},
+                        Elements<const T>(weight), Floats(mean), Floats(rstd), Elements<T>(dx),
+                        partials);
+        };
+        if (has_mean) return launch(StreamedNormGradientKernel<T, kTeam, true>);
+        return launch(StreamedNormGradientKernel<T, kTeam, false>);
+      });
   if (code != cudaSuccess) return code;
   return QueueAddPartialSums(queue, partials, blocks, dweight, dbias);
 }

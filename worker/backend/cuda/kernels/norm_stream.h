@@ -16,12 +16,13 @@ namespace weft {
 bool StreamsRows(View x, std::initializer_list<View> others);
 
 // LayerNorm, or RmsNorm where bias and mean have no data. REQUIRES: StreamsRows.
-cudaError_t QueueStreamedNorm(const Queue& queue, View x, View weight, View bias, double eps,
-                              View y, View mean, View rstd);
+cudaError_t QueueStreamedNorm(const Queue& queue, View x, View weight, View bias,
+                              const NormConstants& constants, View y, View mean, View rstd);
 
 // dx, dweight and dbias, as LayerNormGradient adds to them; or as RmsNormGradient where mean and
 // dbias have no data. REQUIRES: StreamsRows.
-cudaError_t QueueStreamedNormGradient(const Queue& queue, View dy, View x, View weight, View mean,
-                                      View rstd, View dx, View dweight, View dbias);
+cudaError_t QueueStreamedNormGradient(const Queue& queue, View dy, View x, View weight,
+                                      double offset, View mean, View rstd, View dx, View dweight,
+                                      View dbias);
 
 }  // namespace weft
