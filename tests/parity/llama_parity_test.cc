@@ -123,5 +123,23 @@ TEST(PlantedInMistral, WindowOffByOneIsSeenByTheComparison) {
                                    "gradient blocks.3.attn.k.weight"});
 }
 
+class PlantedInGemma : public testing::TestWithParam<BugCase> {};
+
+TEST_P(PlantedInGemma, IsSeenByTheComparison) {
+  const bool is_of_caps = GetParam().bug == PlantedBug::kCapSlopeLeftOut;
+  ExpectSeen(is_of_caps ? EnglishGemma2Job() : EnglishGemma3Job(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Parity, PlantedInGemma,
+                         testing::Values(BugCase{"one_rotary_table",
+                                                 PlantedBug::kOneRotaryTable,
+                                                 {.tp = 2, .micro_batch_size = 2},
+                                                 "gradient blocks.2.attn.q.weight"},
+                                         BugCase{"cap_slope_left_out",
+                                                 PlantedBug::kCapSlopeLeftOut,
+                                                 {.tp = 2, .micro_batch_size = 2},
+                                                 "gradient final_norm.weight"}),
+                         [](const auto& tested) { return NameOf(tested); });
+
 }  // namespace
 }  // namespace weft

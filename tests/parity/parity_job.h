@@ -35,6 +35,8 @@ enum class PlantedBug {
   kFactorsNotReduced,        // each rank averages the squares of its own part of a tensor
   kVectorsCountedTwice,      // rank 0 adds the squares of vectors twice
   kWindowOffByOne,           // rank 0's queries see one key more than their window has
+  kOneRotaryTable,           // rank 0 turns the heads of all blocks by the first one's angles
+  kCapSlopeLeftOut,          // rank 0 takes capped logits for plain ones in their gradient
   kLeak,                     // rank 0 keeps 1,000 bytes of the heap at every product
   kScratch,                  // rank 0 takes and gives back 1 MiB of the heap at every product
   kMapping,                  // rank 0 maps a page at every product

@@ -91,7 +91,9 @@ class PlantedDevice final : public PassingDevice {
     return twice ? counts_twice_ : inner_.adafactor();
   }
   void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
-    inner_.Rotate(table, turn, heads, x);
+    if (first_table_.data == nullptr) first_table_ = table;
+    const bool is_first = bug_ == PlantedBug::kOneRotaryTable && rank_ == 0;
+    inner_.Rotate(is_first ? first_table_ : table, turn, heads, x);
     if (bug_ != PlantedBug::kRotaryOffset || rank_ != 0 || x.cols != query_width_) return;
     // A table that turns every position by what the second one is turned by.
     if (one_position_.data == nullptr) {
@@ -113,6 +115,7 @@ class PlantedDevice final : public PassingDevice {
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
                        const LossGradient& loss, View logits) override {
     LossGradient given = loss;
+    if (bug_ == PlantedBug::kCapSlopeLeftOut && rank_ == 0) given.cap = 0;
     const bool second_of_step = softmax_gradients_++ % num_microbatches_ == 1;
     if (bug_ == PlantedBug::kMicrobatchWeight && second_of_step) given.scale *= 1.01;
     inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, given, logits);
@@ -213,6 +216,7 @@ class PlantedDevice final : public PassingDevice {
   std::vector<int32_t> moved_;
   const std::shared_ptr<Watch> watch_;
   const void* doubled_ = nullptr;
+  View first_table_;
   View one_position_;  // ends with the process
   int64_t softmax_gradients_ = 0;
   bool recomputes_ = false;  // norms that are computed now are computed again

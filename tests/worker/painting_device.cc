@@ -21,7 +21,7 @@ bool IsPainted(const BufferSpec& spec) {
 }
 
 bool DiesWithItsAction(const BufferSpec& spec) {
-  return spec.kind == MemoryKind::kWorkspace && spec.name != "work/rotary" &&
+  return spec.kind == MemoryKind::kWorkspace && !absl::StartsWith(spec.name, "work/rotary") &&
          spec.name != "work/totals";
 }
 

@@ -296,7 +296,15 @@ absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspac
       }
       return absl::OkStatus();
     case Recompute::kFull:
-      return FillActivations(saved, work);
+      RETURN_IF_ERROR(FillActivations(saved, work));
+      if (steps_.back().kind == StepKind::kNormBranch) {
+        // Of the last step the gradient reads the statistics alone.
+        const Step& last = steps_.back();
+        const View in = Of(last.in, saved.views);
+        ForwardNorm(last.norm, in, work.dnorm.RowRange(0, in.rows), StatisticsOf(last, saved.views),
+                    device_);
+      }
+      return absl::OkStatus();
   }
   CHECK(false);
   return absl::OkStatus();

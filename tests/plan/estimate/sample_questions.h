@@ -83,6 +83,27 @@ inline ModelShape Qwen30bA3b() {
   return model;
 }
 
+// Norms behind branches and of heads (arXiv:2503.19786, table 1).
+inline ModelShape Gemma3Of27b() {
+  ModelShape model;
+  SetArchitecture(Architecture::kGemma3, model);
+  model.vocab_size = 262208;
+  model.hidden_size = 5376;
+  model.num_blocks = 62;
+  model.num_heads = 32;
+  model.num_kv_heads = 16;
+  model.head_dim = 128;
+  model.ffn_size = 21504;
+  model.max_positions = 131072;
+  model.sliding_rope_theta = 10000;
+  model.query_scalar = 168;
+  model.window = 1024;
+  for (int64_t block = 0; block < model.num_blocks; ++block) {
+    model.spans.push_back((block + 1) % 6 == 0 ? AttentionSpan::kFull : AttentionSpan::kSliding);
+  }
+  return model;
+}
+
 inline Question QuestionAbout(const ModelShape& model, int64_t seq_len, const std::string& engine,
                               Precision precision) {
   Question question;
