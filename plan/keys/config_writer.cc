@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "plan/keys/model_keys.h"
@@ -12,7 +13,17 @@
 namespace weft {
 namespace {
 
-// Keys of what weft does in one way only, with the value that means it.
+// Returns "30" as "30.0": transformers takes numbers with a point alone of some keys.
+Value WithPoint(Value number) {
+  if (number.scalar.find_first_not_of("0123456789") == std::string::npos) number.scalar += ".0";
+  return number;
+}
+Value CapValue(double cap) {
+  return cap > 0 ? WithPoint(Value::Number(cap)) : Value();
+}
+
+// Keys of what weft does in one way only, with the value that means it; and of what a model's own
+// list of keys leaves out where it is as the type has it.
 struct OneWay {
   absl::string_view key;
   Value (*value)(const ModelShape&);
@@ -28,20 +39,18 @@ const OneWay kOneWays[] = {
     {"use_bias", [](const ModelShape&) { return Value::Flag(true); }},
     {"attention_out_bias", [](const ModelShape&) { return Value::Flag(false); }},
     {"use_bidirectional_attention", [](const ModelShape&) { return Value::Flag(false); }},
-    {"attn_logit_softcapping", [](const ModelShape&) { return Value(); }},
-    {"final_logit_softcapping", [](const ModelShape&) { return Value(); }},
+    {"attn_logit_softcapping",
+     [](const ModelShape& model) { return CapValue(model.attention_cap); }},
+    {"final_logit_softcapping", [](const ModelShape& model) { return CapValue(model.logit_cap); }},
+    {"partial_rotary_factor",
+     [](const ModelShape& model) { return WithPoint(Value::Number(model.rotary_share)); }},
+    {"query_pre_attn_scalar",
+     [](const ModelShape& model) { return Value::Number(model.query_scalar); }},
+    {"rope_local_base_freq",
+     [](const ModelShape& model) { return Value::Number(model.sliding_rope_theta); }},
     {"use_sliding_window", [](const ModelShape& model) { return Value::Flag(model.window > 0); }},
     {"sliding_window", [](const ModelShape&) { return Value(); }},  // a silent file may mean one
 };
-
-// Keys that transformers takes numbers with a point alone of.
-constexpr absl::string_view kWithPoint = "attn_logit_softcapping final_logit_softcapping";
-
-// "30" as "30.0".
-Value WithPoint(Value number) {
-  if (number.scalar.find_first_not_of("0123456789") == std::string::npos) number.scalar += ".0";
-  return number;
-}
 
 std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key) {
   if (key == "hidden_act" || key == "hidden_activation" || key == "activation_function") {
@@ -70,9 +79,8 @@ Value ConfigTree(const ModelShape& model) {
   };
   for (ValueEntry& entry : ModelTree(model).entries) {
     if (!is_read(entry.name)) continue;
-    const bool is_cap = HasWord(kWithPoint, entry.name);
-    if (is_cap && entry.node.scalar == "0") continue;  // null, below
-    add(entry.name, is_cap ? WithPoint(std::move(entry.node)) : std::move(entry.node));
+    // Caps have a spelling of their own, below.
+    if (!absl::EndsWith(entry.name, "_softcapping")) add(entry.name, std::move(entry.node));
   }
   for (const absl::string_view key : reads) {
     if (config.Find(key) != nullptr) continue;

@@ -298,7 +298,7 @@ absl::Status Block::MakeAgain(const BlockActivations& saved, const BlockWorkspac
     case Recompute::kFull:
       RETURN_IF_ERROR(FillActivations(saved, work));
       if (steps_.back().kind == StepKind::kNormBranch) {
-        // Of the last step the gradient reads the statistics alone.
+        // The gradient reads no more of the last step than its statistics.
         const Step& last = steps_.back();
         const View in = Of(last.in, saved.views);
         ForwardNorm(last.norm, in, work.dnorm.RowRange(0, in.rows), StatisticsOf(last, saved.views),

@@ -302,6 +302,84 @@ TEST_F(OthersConfigs, SayWhichBlocksSlideAndWhichHaveNoPositions) {
       HasSubstr("model.use_sliding_window: found the text \"yes\"; expected true or false"));
 }
 
+// A small model of the type, with rope_theta and a window.
+Json OfType(const char* type, const Json& more) {
+  const Json small = {
+      {"model_type", type},       {"vocab_size", 320},      {"hidden_size", 64},
+      {"intermediate_size", 96},  {"num_hidden_layers", 7}, {"num_attention_heads", 4},
+      {"num_key_value_heads", 2}, {"head_dim", 16},         {"max_position_embeddings", 8192},
+      {"rope_theta", 1000000.0},  {"sliding_window", 12}};
+  return With(small, more);
+}
+
+// A gemma's defaults and rules are not those of a llama; transformers' configurations have the
+// same.
+TEST_F(OthersConfigs, OfGemmasAndGlmsSayWhatTheirTypesDo) {
+  using enum AttentionSpan;
+  const auto model = [&](const char* type, const Json& more) {
+    const auto file = Read(OfType(type, more));
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? file->job.model : ModelShape();
+  };
+  const ModelShape gemma = model("gemma", {{"hidden_act", "gelu"}});
+  EXPECT_TRUE(gemma.tied_embeddings && gemma.scaled_embeddings && gemma.norm_offset == 1);
+  EXPECT_EQ(gemma.window, 0) << "transformers does not read it of a gemma";
+  const ModelShape gemma2 = model("gemma2", {{"hidden_activation", "gelu_pytorch_tanh"}});
+  EXPECT_EQ(gemma2.spans,
+            (std::vector{kSliding, kFull, kSliding, kFull, kSliding, kFull, kSliding}));
+  EXPECT_EQ(gemma2.attention_cap, 50);
+  EXPECT_EQ(gemma2.logit_cap, 30);
+  EXPECT_EQ(gemma2.query_scalar, 256);
+  const ModelShape uncapped = model("gemma2", {{"attn_logit_softcapping", nullptr}});
+  EXPECT_EQ(uncapped.attention_cap, 0);
+  const ModelShape gemma3 = model("gemma3_text", {{"attn_logit_softcapping", 50.0}});
+  EXPECT_EQ(gemma3.spans,
+            (std::vector{kSliding, kSliding, kSliding, kSliding, kSliding, kFull, kSliding}));
+  EXPECT_EQ(gemma3.sliding_rope_theta, 10000);
+  EXPECT_EQ(gemma3.attention_cap, 0) << "transformers never applies it";
+  const Json by_span = {
+      {"rope_parameters",
+       {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 500000.0}}},
+        {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1234.0}}}}}};
+  Json newer = OfType("gemma3_text", by_span);
+  newer.erase("rope_theta");
+  const auto read = Read(newer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->job.model.rope_theta, 500000);
+  EXPECT_EQ(read->job.model.rope_scaling.factor, 8);
+  EXPECT_EQ(read->job.model.sliding_rope_theta, 1234);
+  const ModelShape glm4 = model("glm4", {});
+  EXPECT_TRUE(glm4.attention_bias && glm4.interleaved_rotation && glm4.post_norms);
+  EXPECT_EQ(glm4.rotary_dims(), 8);
+  const ModelShape glm = model(
+      "glm",
+      {{"rope_parameters",
+        {{"rope_type", "default"}, {"rope_theta", 1000000.0}, {"partial_rotary_factor", 0.25}}}});
+  EXPECT_EQ(glm.rotary_dims(), 4);
+  for (const ModelShape& each : {gemma, gemma2, uncapped, gemma3, read->job.model, glm4, glm,
+                                 model("gemma3_text", {{"sliding_window", nullptr}})}) {
+    const auto again = Read(Json::parse(HuggingFaceConfig(each)));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->job.model, each) << HuggingFaceConfig(each);
+  }
+}
+
+TEST_F(OthersConfigs, OfGemmasAndGlmsAreRefusedByName) {
+  const Json stretched = {
+      {"rope_parameters",
+       {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1000000.0}}},
+        {"sliding_attention",
+         {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1234.0}}}}}};
+  EXPECT_THAT(Refusal(OfType("gemma3_text", stretched)),
+              HasSubstr("model.rope_parameters: found rope_type linear of sliding_attention"));
+  EXPECT_THAT(Refusal(OfType("gemma2", {{"hidden_activation", "relu"}})),
+              HasSubstr("model.hidden_activation: the text \"relu\" is not supported yet"));
+  EXPECT_THAT(Refusal(OfType("gemma", {{"use_bidirectional_attention", true}})),
+              HasSubstr("model.use_bidirectional_attention: true is not supported"));
+  EXPECT_THAT(Refusal(OfType("glm4", {{"partial_rotary_factor", 0.2}})),
+              HasSubstr("0.2 of a head's 16 elements are 3"));
+}
+
 // A config.json says one half and a person the other.
 TEST_F(OthersConfigs, AreToldApartFromWhatAPersonSaysOfWindows) {
   const Json small = {{"model_type", "qwen3"},    {"vocab_size", 320},
