@@ -66,6 +66,21 @@ std::string WithoutPrefix(const std::string& name) {
   return name;
 }
 
+// Returns the names under which directories hold a tensor: as it is now, of the base model alone,
+// and of the text model of a wrapper, as transformers 4 and 5 write that.
+std::vector<std::string> SpellingsOf(const std::string& name) {
+  const std::string bare = WithoutPrefix(name);
+  return {name, bare, absl::StrCat("language_model.", name),
+          absl::StrCat("model.language_model.", bare)};
+}
+
+// Parts of a wrapper beside its text model.
+bool IsLeftOut(absl::string_view name) {
+  absl::ConsumePrefix(&name, "model.");
+  return absl::StartsWith(name, "vision_tower.") ||
+         absl::StartsWith(name, "multi_modal_projector.");
+}
+
 // GPT-2's causal mask and Llama's frequencies, which old files carry.
 bool IsBuffer(absl::string_view name) {
   return absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias") ||
@@ -117,8 +132,10 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
   std::map<std::string, TensorSpec> specs;
   for (TensorSpec& spec : Tensors(model)) specs[spec.name] = std::move(spec);
   for (const HuggingFaceTensor& tensor : HuggingFaceTensors(model)) {
-    auto found = stored.find(tensor.name);
-    if (found == stored.end()) found = stored.find(WithoutPrefix(tensor.name));
+    auto found = stored.end();
+    for (const std::string& name : SpellingsOf(tensor.name)) {
+      if (found == stored.end()) found = stored.find(name);
+    }
     if (found == stored.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat(folder, ": holds no ", tensor.name, ", which the model has"));
@@ -141,7 +158,8 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
     stored.erase(found);
   }
   for (const auto& [name, unused] : stored) {
-    if (IsBuffer(name) || (name == "lm_head.weight" && model.tied_embeddings)) continue;
+    if (IsBuffer(name) || IsLeftOut(name)) continue;
+    if (model.tied_embeddings && absl::EndsWith(name, "lm_head.weight")) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(folder, ": holds ", name, ", for which the model has no place"));
   }

@@ -386,6 +386,20 @@ Value OwnModelKeys(const Value& config, const ModelType& type, Issues* issues,
   return Reading(config, type, issues, notes).Run();
 }
 
+const Value* TextConfigOf(const Value& config) {
+  // By its type, with that of its text model.
+  constexpr std::pair<absl::string_view, absl::string_view> kWrappers[] = {
+      {"gemma3", "gemma3_text"}};
+  const Value* const type = config.Find("model_type");
+  const Value* const text = config.Find("text_config");
+  if (type == nullptr || text == nullptr || !text->is_map()) return nullptr;
+  const Value* const inner = text->Find("model_type");
+  for (const auto& [wrapper, of_text] : kWrappers) {
+    if (type->scalar == wrapper && inner != nullptr && inner->scalar == of_text) return text;
+  }
+  return nullptr;
+}
+
 absl::string_view KeysOfNoConsequence() {
   return kOfNoConsequence;
 }

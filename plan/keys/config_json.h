@@ -24,6 +24,10 @@ Value OwnModelKeys(const Value& config, const ModelType& type, Issues* issues,
 // how the model computes.
 absl::string_view KeysOfNoConsequence();
 
+// Returns the text model's part of a wrapper's config.json, which has a vision tower beside it;
+// null if it is no wrapper that weft knows.
+const Value* TextConfigOf(const Value& config);
+
 // Returns what a model of a type that weft does not know has beyond those that it knows, as far as
 // its config.json tells: "a vision tower (vision_config), ..."; empty: it does not tell.
 std::string UnknownMechanisms(const Value& config);

@@ -439,6 +439,12 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
                      Issues* issues, std::vector<std::string>* notes) {
   ModelShape model;
   const Value* type = job_model.Find("model_type");
+  if (const Value* const text = config == nullptr ? nullptr : TextConfigOf(*config)) {
+    notes->push_back(absl::StrCat(text->place.Text(), ": the text model of a ",
+                                  config->Find("model_type")->scalar,
+                                  " is read; its vision tower is left out"));
+    config = text;
+  }
   if (type == nullptr && config != nullptr) type = config->Find("model_type");
   if (type == nullptr || !type->is_scalar()) {
     issues->Add(job_model.place, "model.model_type",

@@ -172,7 +172,9 @@ constexpr ModelType kTypes[] = {
                                 "layer_types sliding_window_pattern query_pre_attn_scalar "
                                 "rope_local_base_freq final_logit_softcapping "
                                 "use_bidirectional_attention",
-     .defaults = "num_key_value_heads=4 head_dim=256 sliding_window=4096 rope_theta=1000000 "
+     .defaults = "vocab_size=262208 hidden_size=2304 intermediate_size=9216 num_hidden_layers=26 "
+                 "num_attention_heads=8 max_position_embeddings=131072 "
+                 "num_key_value_heads=4 head_dim=256 sliding_window=4096 rope_theta=1000000 "
                  "query_pre_attn_scalar=256 rope_local_base_freq=10000",
      .slides = SlidingBlocks::kAllButEvery,
      .every = 6},

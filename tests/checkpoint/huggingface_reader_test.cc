@@ -176,6 +176,29 @@ TEST_F(HuggingFaceReading, TakesSeveralFilesSixteenBitsAndNamesWithoutPrefix) {
   ExpectAll(Gpt2());
 }
 
+// As transformers 4 and 5 write the text model of a gemma3, beside its vision tower.
+TEST_F(HuggingFaceReading, TakesTheTextModelOfAWrapper) {
+  ModelShape model = Llama();
+  SetArchitecture(Architecture::kGemma3, model);
+  model.attention_bias = false;
+  model.tied_embeddings = true;
+  model.sliding_rope_theta = 10000;
+  model.query_scalar = 4;
+  for (const bool is_newer : {false, true}) {
+    std::vector<Saved> all;
+    for (Saved saved : SavedOf(model)) {
+      const std::string bare(absl::StripPrefix(saved.name, "model."));
+      saved.name = is_newer ? "model.language_model." + bare : "language_model.model." + bare;
+      all.push_back(saved);
+    }
+    const std::string before = is_newer ? "model." : "";
+    all.push_back({before + "vision_tower.vision_model.embeddings.x.weight", "F32", {2}, {1, 2}});
+    all.push_back({before + "multi_modal_projector.mm_soft_emb_norm.weight", "F32", {1}, {3}});
+    Save("model.safetensors", all);
+    ExpectAll(model);
+  }
+}
+
 TEST_F(HuggingFaceReading, HalvesAreExact) {
   // As bytes: 1, -2, the largest, the least subnormal, -0, infinity.
   const uint16_t bits[] = {0x3C00, 0xC000, 0x7BFF, 0x0001, 0x8000, 0x7C00};

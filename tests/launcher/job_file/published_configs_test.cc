@@ -364,6 +364,36 @@ TEST_F(OthersConfigs, OfGemmasAndGlmsSayWhatTheirTypesDo) {
   }
 }
 
+// Gemma-3-4B's as it is published: what its text_config leaves out is as transformers has it.
+TEST_F(OthersConfigs, OfAWrapperAreThoseOfItsTextModel) {
+  const Json wrapper = {
+      {"model_type", "gemma3"},
+      {"architectures", {"Gemma3ForConditionalGeneration"}},
+      {"eos_token_id", {1, 106}},
+      {"text_config",
+       {{"hidden_size", 2560},
+        {"intermediate_size", 10240},
+        {"model_type", "gemma3_text"},
+        {"num_hidden_layers", 34},
+        {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+        {"sliding_window", 1024}}},
+      {"vision_config", {{"hidden_size", 1152}, {"model_type", "siglip_vision_model"}}}};
+  const auto read = Read(wrapper);
+  ASSERT_TRUE(read.ok()) << read.status();
+  const ModelShape& model = read->job.model;
+  EXPECT_EQ(model.architecture, Architecture::kGemma3);
+  EXPECT_EQ(model.vocab_size, 262208);
+  EXPECT_EQ(model.num_heads, 8);
+  EXPECT_EQ(model.head_dim, 256);
+  EXPECT_EQ(model.window, 1024);
+  EXPECT_EQ(model.rope_theta, 1e6);
+  EXPECT_EQ(model.rope_scaling.factor, 8);
+  EXPECT_THAT(read->notes, testing::Contains(HasSubstr("its vision tower is left out")));
+  Json other = wrapper;
+  other["text_config"]["model_type"] = "siglip";
+  EXPECT_THAT(Refusal(other), HasSubstr("gemma3 is not supported yet: it has a vision tower"));
+}
+
 TEST_F(OthersConfigs, OfGemmasAndGlmsAreRefusedByName) {
   const Json stretched = {
       {"rope_parameters",
