@@ -25,8 +25,10 @@ void SetMixtral(ModelShape& model) {
   model.experts_per_token = 2;
 }
 
+// transformers' NemotronConfig.
 void SetNemotron(ModelShape& model) {
   model.norm_eps = 1e-5;
+  model.rotary_share = 0.5;
 }
 
 // transformers' GraniteConfig: scores are not divided where it says nothing.
@@ -199,9 +201,10 @@ constexpr ModelType kTypes[] = {
      .passed_over = kRouting,
      .reads = WEFT_DEEPSEEK_READS},
     {.architecture = Architecture::kNemotron,
+     .class_name = "NemotronForCausalLM",
      .set_defaults = SetNemotron,
-     .passed_over = "partial_rotary_factor",
-     .reads = WEFT_LLAMA_READS "norm_eps attention_bias mlp_bias"},
+     .reads = WEFT_LLAMA_READS "norm_eps attention_bias mlp_bias partial_rotary_factor",
+     .defaults = "partial_rotary_factor=0.5 initializer_range=0.0134"},
 };
 
 #undef WEFT_COMMON_READS

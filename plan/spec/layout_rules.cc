@@ -358,9 +358,7 @@ void EachRefused(const ModelShape& model, const Refuse& refuse) {
   if (model.is_latent()) {
     refuse("model.kv_lora_rank", model.latent.kv_rank, "a model without it");
   }
-  if (model.activation == Activation::kSquaredRelu) {
-    refuse("model.hidden_act", WordOf(model.activation), "a model with silu or gelu_new");
-  } else if (model.num_experts == 0 && !model.is_latent() && !IsOfItsArchitecture(model)) {
+  if (model.num_experts == 0 && !model.is_latent() && !IsOfItsArchitecture(model)) {
     refuse("model.model_type", absl::StrCat(ModelTypeOf(model), " with mechanisms of other types"),
            "keys of one type's models alone");
   }

@@ -269,7 +269,9 @@ ModelKeys KeysOf(Architecture architecture) {
             .max_positions = "n_positions",
             .norm_eps = "layer_norm_epsilon"};
   }
-  const bool is_starcoder2 = architecture == Architecture::kStarcoder2;
+  const absl::string_view norm_eps = architecture == Architecture::kStarcoder2 ? "norm_epsilon"
+                                     : architecture == Architecture::kNemotron ? "norm_eps"
+                                                                               : "rms_norm_eps";
   return {.vocab_size = "vocab_size",
           .hidden_size = "hidden_size",
           .num_blocks = "num_hidden_layers",
@@ -278,7 +280,7 @@ ModelKeys KeysOf(Architecture architecture) {
           .head_dim = "head_dim",
           .ffn_size = "intermediate_size",
           .max_positions = "max_position_embeddings",
-          .norm_eps = is_starcoder2 ? "norm_epsilon" : "rms_norm_eps",
+          .norm_eps = norm_eps,
           .rope_theta = "rope_theta",
           .attention_bias = "attention_bias",
           .rope_scaling = "rope_scaling",
@@ -432,7 +434,7 @@ void SetArchitecture(Architecture architecture, ModelShape& model) {
   model.interleaved_rotation = is({kGlm, kGlm4});
   model.post_norms = is({kGemma2, kGemma3, kGlm4});
   model.scaled_embeddings = is({kGemma, kGemma2, kGemma3});
-  model.norm_offset = is({kGemma, kGemma2, kGemma3}) ? 1 : 0;
+  model.norm_offset = is({kGemma, kGemma2, kGemma3, kNemotron}) ? 1 : 0;
   model.ffn_bias = is({kGpt2, kStarcoder2});
   model.learned_positions = model.scaled_residual_init = is({kGpt2});
 }

@@ -166,6 +166,7 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   packed.data.eos_token_id = ' ';  // documents of a word each
   packed.data.reset_attention_mask = true;
   packed.data.reset_position_ids = true;
+  models.push_back({"nemotron_2_kv_heads", EnglishNemotronJob(), 4, false});
   models.push_back({"gpt2_packed_with_sgd", packed, 4, false});
   models.push_back({"llama_with_sgd", WithSgd(EnglishLlamaJob()), 4, false});
   models.push_back({"gpt2_in_bf16", In(Precision::kBf16, EnglishJob()), 5, false});

@@ -53,7 +53,8 @@ std::vector<WitnessCase> LlamaCases() {
           {"smollm3", ten_steps(EnglishSmollm3Job())},
           {"gemma2", ten_steps(EnglishGemma2Job())},
           {"gemma3", ten_steps(EnglishGemma3Job())},
-          {"glm4", ten_steps(EnglishGlm4Job())}};
+          {"glm4", ten_steps(EnglishGlm4Job())},
+          {"nemotron", ten_steps(EnglishNemotronJob())}};
 }
 
 TEST(LlamaWitness, PassesItsOwnExamination) {

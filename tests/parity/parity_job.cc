@@ -165,6 +165,15 @@ JobSpec EnglishGlm4Job() {
   return job;
 }
 
+JobSpec EnglishNemotronJob() {
+  JobSpec job = EnglishLlamaJob();
+  SetArchitecture(Architecture::kNemotron, job.model);
+  job.model.attention_bias = false;
+  job.model.rotary_share = 0.5;
+  job.model.rope_scaling = {};
+  return job;
+}
+
 JobSpec EnglishSeedOssJob() {
   JobSpec job = EnglishLlamaJob();
   SetArchitecture(Architecture::kSeedOss, job.model);
@@ -285,6 +294,7 @@ Json MechanismsJson(const ModelShape& model) {
           {"residual_multiplier", model.residual_multiplier},
           {"attention_multiplier", model.attention_multiplier},
           {"logits_scaling", model.logits_scaling},
+          {"squared_relu", model.activation == Activation::kSquaredRelu},
           {"gate", model.activation == Activation::kGelu ? "gelu" : "silu"},
           {"norm_offset", model.norm_offset},
           {"post_norms", model.post_norms},

@@ -100,6 +100,8 @@ JobSpec EnglishGemma2Job();
 // branches.
 JobSpec EnglishGlmJob();
 JobSpec EnglishGlm4Job();
+// The same with LayerNorm of one and a weight and the square of what is above 0 in place of a gate.
+JobSpec EnglishNemotronJob();
 
 JobSpec In(Precision precision, JobSpec job);
 

@@ -28,6 +28,7 @@ On 2026-11-28 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 
   glm: logits 5.0e-07, worst gradient 1.3e-06, losses 1.9e-08 (of 10 steps, 5.8989 to 4.4104)
   glm4: logits 5.6e-07, worst gradient 1.4e-06, losses 2.0e-08 (of 10 steps, 5.8943 to 4.4191)
   granite: logits 1.9e-07, worst gradient 4.7e-07, losses 2.5e-08 (of 10 steps, 7.0171 to 5.3173)
+  nemotron: logits 6.2e-07, worst gradient 1.1e-06, losses 1.0e-08 (of 10 steps, 5.7984 to 4.3659)
   seed_oss: logits 5.1e-07, worst gradient 1.2e-06, losses 8.7e-09 (of 10 steps, 5.8815 to 4.4130)
   smollm3: logits 5.2e-07, worst gradient 1.2e-06, losses 2.1e-08 (of 10 steps, 5.8972 to 4.4352)
   starcoder2: logits 4.5e-07, worst gradient 9.1e-07, losses 1.0e-08 (of 10 steps, 6.0461 to 4.3248)
@@ -234,7 +235,7 @@ def main(arguments):
         work = pathlib.Path(arguments[1] if len(arguments) == 2 else temporary)
         agreed = [compare(family, arguments[0], work / family)
                   for family in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_windows", "phi3",
-                                 "gemma", "gemma2", "gemma3", "glm", "glm4", "granite", "seed_oss", "smollm3", "starcoder2")]
+                                 "gemma", "gemma2", "gemma3", "glm", "glm4", "granite", "nemotron", "seed_oss", "smollm3", "starcoder2")]
     print("agreed" if all(agreed) else "DISAGREED")
     return 0 if all(agreed) else 1
 

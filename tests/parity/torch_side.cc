@@ -55,6 +55,7 @@ constexpr Family kFamilies[] = {{"gpt2", EnglishJob},
                                 {"gemma3", EnglishGemma3Job},
                                 {"glm", EnglishGlmJob},
                                 {"glm4", EnglishGlm4Job},
+                                {"nemotron", EnglishNemotronJob},
                                 {"seed_oss", EnglishSeedOssJob},
                                 {"starcoder2", EnglishStarcoder2Job}};
 

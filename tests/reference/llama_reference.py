@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The independent witness of llama, qwen2 (no bias behind attention), qwen3, starcoder2, granite,
-mistral (windows), smollm3 (blocks without positions), gemma3 and glm4: training in NumPy, double
+mistral (windows), smollm3 (blocks without positions), gemma2, gemma3, glm4 and nemotron: training in NumPy, double
 precision, one process.
 
 Written from the papers and from the definitions in our headers, never from our C++:
@@ -217,7 +217,7 @@ def block_forward(tape, i, x, job):
     h2, norm2 = tape.norm(b + "norm2", x1, eps)
     up = tape.linear(b + "mlp.up", h2)
     if job["plain_ffn"]:
-        gate, gated = None, gpt2.gelu(up)
+        gate, gated = None, np.maximum(up, 0) ** 2 if job["squared_relu"] else gpt2.gelu(up)
     else:
         gate = tape.linear(b + "mlp.gate", h2)
         gated = (gpt2.gelu(gate) if job["gate"] == "gelu" else gate / (1 + np.exp(-gate))) * up
@@ -235,7 +235,8 @@ def block_backward(tape, i, dx2, saved, job):
     dbranch = tape.norm_back(b + "post_norm2", factor * dx2, post2) if post2 else factor * dx2
     dgated = tape.linear_back(b + "mlp.down", dbranch, gated)
     if gate is None:
-        dh2 = tape.linear_back(b + "mlp.up", gpt2.gelu_back(dgated, up), h2)
+        dup = dgated * 2 * np.maximum(up, 0) if job["squared_relu"] else gpt2.gelu_back(dgated, up)
+        dh2 = tape.linear_back(b + "mlp.up", dup, h2)
     else:
         s = 1 / (1 + np.exp(-gate))
         dgate, dup = dgated * up * (s + gate * s * (1 - s)), dgated * gate * s
@@ -301,7 +302,7 @@ def check():
            "output_bias": True, "qk_norms": False, "rope_scaling": {"factor": 1},
            "layer_norms": False, "plain_ffn": False, "ffn_bias": False, "embedding_multiplier": 1,
            "residual_multiplier": 1, "attention_multiplier": 0, "logits_scaling": 1,
-           "windows": [0, 0], "turns": [True, True], "gate": "silu", "norm_offset": 0,
+           "windows": [0, 0], "turns": [True, True], "squared_relu": False, "gate": "silu", "norm_offset": 0,
            "post_norms": False, "scaled_embeddings": False, "interleaved_rotation": False,
            "rotary_share": 1, "sliding_rope_theta": 0, "query_scalar": 0, "attention_cap": 0, "logit_cap": 0}
     stretched = {"factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,

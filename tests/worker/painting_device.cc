@@ -80,7 +80,10 @@ void PaintingDevice::FreeHost(void* data, int64_t bytes) {
   inner_.FreeHost(data, bytes);
 }
 
+// Gradients are looked at whenever some are cleared: those of a unit that is 0 for all tokens of
+// the last step say nothing.
 void PaintingDevice::Zero(View x) {
+  if (is_painted_) Look();
   inner_.Zero(x);
   if (x.data == base_ && !std::exchange(is_painted_, true)) Paint(/*all=*/true);
 }

@@ -63,6 +63,10 @@ class PassingDevice : public Device {
   }
   void Gelu(View x, View y) override { inner_.Gelu(x, y); }
   void GeluGradient(View dy, View x, View dx) override { inner_.GeluGradient(dy, x, dx); }
+  void SquaredRelu(View x, View y) override { inner_.SquaredRelu(x, y); }
+  void SquaredReluGradient(View dy, View x, View dx) override {
+    inner_.SquaredReluGradient(dy, x, dx);
+  }
   void Linear(View x, View weight, View bias, View residual, View y) override {
     inner_.Linear(x, weight, bias, residual, y);
   }

@@ -283,6 +283,10 @@ class Device {
   virtual void Gelu(View x, View y) = 0;
   virtual void GeluGradient(View dy, View x, View dx) = 0;
 
+  // y = max(x, 0)^2 (So et al., arXiv:2109.08668, 4). dx is written, may alias dy.
+  virtual void SquaredRelu(View x, View y) = 0;
+  virtual void SquaredReluGradient(View dy, View x, View dx) = 0;
+
   // The linear layers of a transformer with what comes after or before them: weight [out, in], of
   // the activations' type; bias [1, out] or no data. Each is, and by default is computed as, the
   // operations named, one after the other; a device that needs fewer passes over memory may leave

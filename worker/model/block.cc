@@ -416,6 +416,8 @@ void Block::BackwardActivation(const BlockOp& op, const BlockActivations& saved,
   if (op.in.size() > 1) {
     device_.GluGradient(GateOf(op), dy, Of(op.in[0], saved.views), Of(op.in[1], saved.views),
                         Of(op.in[0], work.gradients), Of(op.in[1], work.gradients));
+  } else if (op.kind == OpKind::kSquaredRelu) {
+    device_.SquaredReluGradient(dy, Of(op.in[0], saved.views), Of(op.in[0], work.gradients));
   } else {
     device_.GeluGradient(dy, Of(op.in[0], saved.views), Of(op.in[0], work.gradients));
   }

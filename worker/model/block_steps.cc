@@ -17,6 +17,7 @@ StepKind KindOf(OpKind kind) {
     case OpKind::kLinear:
       return StepKind::kProducts;
     case OpKind::kGelu:
+    case OpKind::kSquaredRelu:
     case OpKind::kSwiGlu:
     case OpKind::kGeGlu:
       return StepKind::kActivation;
@@ -27,7 +28,6 @@ StepKind KindOf(OpKind kind) {
     case OpKind::kJoinHeads:
     case OpKind::kScale:
     case OpKind::kAdd:  // only after a product, as a branch
-    case OpKind::kSquaredRelu:
     case OpKind::kRoute:
     case OpKind::kDispatch:
     case OpKind::kCombine:

@@ -95,6 +95,8 @@ void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& devic
   const View out = ViewOf(op.out.front(), views);
   if (op.in.size() > 1) {
     device.Glu(GateOf(op), ViewOf(op.in[0], views), ViewOf(op.in[1], views), out);
+  } else if (op.kind == OpKind::kSquaredRelu) {
+    device.SquaredRelu(ViewOf(op.in[0], views), out);
   } else {
     device.Gelu(ViewOf(op.in[0], views), out);
   }

@@ -111,7 +111,7 @@ constexpr PublishedModel kModels[] = {
      "model.num_local_experts: 64"},
     {"Qwen3-235B-A22B", kQwen3Moe, 235'093'634'560, 22'190'763'520, "model.num_local_experts: 128"},
     {"Qwen3-8B", kQwen3, 8'190'735'360, 8'190'735'360, ""},
-    {"Nemotron-4 15B", kNemotron, 15'628'775'424, 15'628'775'424, "model.hidden_act: relu2"},
+    {"Nemotron-4 15B", kNemotron, 15'628'775'424, 15'628'775'424, ""},
     {"Mixtral 8x7B", kMixtral, 46'702'792'704, 12'879'925'248, "model.num_local_experts: 8"},
 };
 

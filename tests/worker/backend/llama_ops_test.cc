@@ -142,6 +142,23 @@ TEST_P(LlamaOps, RotateRefusesATableThatDoesNotFit) {
   EXPECT_EQ(Download(x), std::vector<float>(24, 1.0F));
 }
 
+TEST_P(LlamaOps, SquaredReluIsZeroBelowZeroAndPassesNotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const View x = Upload(1, 5, {-3, 0, 0.5, 4, nan});
+  const View y = Fresh(1, 5);
+  device().SquaredRelu(x, y);
+  const std::vector<float> value = Download(y);
+  EXPECT_EQ((std::vector<float>{value.begin(), value.begin() + 4}),
+            (std::vector<float>{0, 0, 0.25, 16}));
+  EXPECT_TRUE(std::isnan(value[4]));
+  const View dx = Upload(1, 5, {2, 3, 5, 7, 1});
+  device().SquaredReluGradient(dx, x, dx);
+  const std::vector<float> slope = Download(dx);
+  EXPECT_EQ((std::vector<float>{slope.begin(), slope.begin() + 4}),
+            (std::vector<float>{0, 0, 5, 56}));
+  EXPECT_TRUE(std::isnan(slope[4]));
+}
+
 double FunctionOf(Gate f, double x) {
   const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
   return x / (1 + std::exp(f == Gate::kGelu ? -2 * u : -x));

@@ -88,6 +88,11 @@ TEST_P(NarrowOps, ElementwiseOperationsRoundOnce) {
     ExpectRoundedOnce("GeluGradient",
                       {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
                       [&](const auto& x, DType) { device().GeluGradient(x[0], x[1], x[2]); });
+    ExpectRoundedOnce("SquaredRelu", {Element(5, cols, 1), Element(5, cols, 2)},
+                      [&](const auto& x, DType) { device().SquaredRelu(x[0], x[1]); });
+    ExpectRoundedOnce(
+        "SquaredReluGradient", {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
+        [&](const auto& x, DType) { device().SquaredReluGradient(x[0], x[1], x[2]); });
     for (const Gate f : {Gate::kSilu, Gate::kGelu}) {
       ExpectRoundedOnce("Glu", {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
                         [&](const auto& x, DType) { device().Glu(f, x[0], x[1], x[2]); });

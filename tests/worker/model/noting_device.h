@@ -151,6 +151,18 @@ class NotingDevice final : public PassingDevice {
     Note("Gelu", {x, y});
     inner_.Gelu(x, y);
   }
+  void SquaredRelu(View x, View y) override {
+    Note("SquaredRelu", {x, y});
+    inner_.SquaredRelu(x, y);
+  }
+  void SquaredReluGradient(View dy, View x, View dx) override {
+    Note("SquaredReluGradient", {dy, x, dx});
+    inner_.SquaredReluGradient(dy, x, dx);
+  }
+  void Cap(View x, double cap) override {
+    Note("Cap", {x});
+    inner_.Cap(x, cap);
+  }
   void GeluGradient(View dy, View x, View dx) override {
     Note("GeluGradient", {dy, x, dx});
     inner_.GeluGradient(dy, x, dx);

@@ -39,6 +39,30 @@ void ForKvHeads(const Threads& threads, const AttentionShape& shape, DType type,
   });
 }
 
+// Carry out an activation, f(x, y, count), and its gradient, f(dy, x, dx, count).
+template <typename F>
+void Activate(const Threads& threads, FirstFailure& failure, View x, View y, const char* operation,
+              const F& f) {
+  if (!failure.Require(SameShape(x, {y}), operation, x)) return;
+  WithElement(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    ForElements(threads, x, [&](int64_t first, int64_t count) {
+      f(Data<T>(x) + first, Data<T>(y) + first, count);
+    });
+  });
+}
+template <typename F>
+void ActivateBack(const Threads& threads, FirstFailure& failure, View dy, View x, View dx,
+                  const char* operation, const F& f) {
+  if (!failure.Require(SameShape(x, {dy, dx}), operation, x)) return;
+  WithElement(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    ForElements(threads, x, [&](int64_t first, int64_t count) {
+      f(Data<T>(dy) + first, Data<T>(x) + first, Data<T>(dx) + first, count);
+    });
+  });
+}
+
 RotateShape RotateShapeOf(View table, Turn turn, const RotatedHeads& heads) {
   return {.seq_len = table.rows,
           .width = table.cols,
@@ -218,22 +242,23 @@ class CpuDevice final : public Device {
   }
 
   void Gelu(View x, View y) override {
-    if (!failure_.Require(SameShape(x, {y}), "Gelu", x)) return;
-    WithElement(x.dtype, [&](auto element) {
-      using T = decltype(element);
-      ForElements(threads_, x, [&](int64_t first, int64_t count) {
-        GeluForward(Data<T>(x) + first, Data<T>(y) + first, count);
-      });
-    });
+    Activate(threads_, failure_, x, y, "Gelu",
+             [](const auto* from, auto* to, int64_t n) { GeluForward(from, to, n); });
   }
   void GeluGradient(View dy, View x, View dx) override {
-    if (!failure_.Require(SameShape(x, {dy, dx}), "GeluGradient", x)) return;
-    WithElement(x.dtype, [&](auto element) {
-      using T = decltype(element);
-      ForElements(threads_, x, [&](int64_t first, int64_t count) {
-        GeluBackward(Data<T>(dy) + first, Data<T>(x) + first, Data<T>(dx) + first, count);
-      });
-    });
+    ActivateBack(
+        threads_, failure_, dy, x, dx, "GeluGradient",
+        [](const auto* d, const auto* from, auto* to, int64_t n) { GeluBackward(d, from, to, n); });
+  }
+  void SquaredRelu(View x, View y) override {
+    Activate(threads_, failure_, x, y, "SquaredRelu",
+             [](const auto* from, auto* to, int64_t n) { SquaredReluForward(from, to, n); });
+  }
+  void SquaredReluGradient(View dy, View x, View dx) override {
+    ActivateBack(threads_, failure_, dy, x, dx, "SquaredReluGradient",
+                 [](const auto* d, const auto* from, auto* to, int64_t n) {
+                   SquaredReluBackward(d, from, to, n);
+                 });
   }
 
   void Glu(Gate f, View gate, View up, View y) override {

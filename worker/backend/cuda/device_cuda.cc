@@ -41,6 +41,19 @@ bool IsLinear(const GemmCall& call) {
          (call.gelu == GemmGelu::kNone || is_like_c(call.h));
 }
 
+// `host`: memory of AllocateHost; null: there is none.
+bool IsOnHost(const HostBlock* host, View x) {
+  return host != nullptr && host->Holds(x.data);
+}
+
+// Tells whether one view is on the device and one in that memory, so that one can be copied to the
+// other.
+bool IsTransfer(const HostBlock* host, View on_device, View on_host) {
+  return IsOnHost(host, on_host) && !IsOnHost(host, on_device) && on_device.data != nullptr &&
+         on_device.dtype == on_host.dtype && on_device.elements() == on_host.elements() &&
+         on_device.is_contiguous() && on_host.is_contiguous();
+}
+
 // Returns as many floats as `dbias` has elements, at the end of the scratch memory.
 View SumsOf(const Queue& queue, View dbias) {
   if (dbias.data == nullptr) return {};
@@ -110,7 +123,7 @@ class CudaDevice final : public Device {
   void CopyIn(View to, const void* from_host) override {
     if (!failure_.Require(to.is_contiguous(), "CopyIn", to)) return;
     if (to.elements() == 0 || graphs_->Refuses("CopyIn")) return;
-    if (IsOnHost(to)) {
+    if (IsOnHost(host_.get(), to)) {
       CopyOnHost(to.data, from_host, to.bytes());
     } else {
       Check(staging_->In(to.data, from_host, to.bytes()), "copy to the device");
@@ -119,7 +132,7 @@ class CudaDevice final : public Device {
   void CopyOut(void* to_host, View from) override {
     if (!failure_.Require(from.is_contiguous(), "CopyOut", from)) return;
     if (from.elements() == 0 || graphs_->Refuses("CopyOut")) return;
-    if (IsOnHost(from)) {
+    if (IsOnHost(host_.get(), from)) {
       CopyOnHost(to_host, from.data, from.bytes());
     } else {
       Check(staging_->Out(to_host, from.data, from.bytes()), "copy from the device");
@@ -141,12 +154,14 @@ class CudaDevice final : public Device {
     if (host_ != nullptr && host_->data() == data) host_.reset();
   }
   void Fetch(View to, View from_host) override {
-    if (!failure_.Require(IsTransfer(to, from_host), "Fetch", to) || graphs_->Refuses("Fetch"))
+    if (!failure_.Require(IsTransfer(host_.get(), to, from_host), "Fetch", to) ||
+        graphs_->Refuses("Fetch"))
       return;
     Check(host_->Fetch(to.data, from_host.data, to.bytes()), "Fetch");
   }
   void Store(View to_host, View from) override {
-    if (!failure_.Require(IsTransfer(from, to_host), "Store", from) || graphs_->Refuses("Store"))
+    if (!failure_.Require(IsTransfer(host_.get(), from, to_host), "Store", from) ||
+        graphs_->Refuses("Store"))
       return;
     Check(host_->Store(to_host.data, from.data, from.bytes()), "Store");
   }
@@ -274,6 +289,14 @@ class CudaDevice final : public Device {
   void GeluGradient(View dy, View x, View dx) override {
     if (!failure_.Require(SameShape(x, {dy, dx}), "GeluGradient", x)) return;
     Check(QueueGeluGradient(queue_, dy, x, dx), "GeluGradient");
+  }
+  void SquaredRelu(View x, View y) override {
+    if (!failure_.Require(SameShape(x, {y}), "SquaredRelu", x)) return;
+    Check(QueueSquaredRelu(queue_, x, y), "SquaredRelu");
+  }
+  void SquaredReluGradient(View dy, View x, View dx) override {
+    if (!failure_.Require(SameShape(x, {dy, dx}), "SquaredReluGradient", x)) return;
+    Check(QueueSquaredReluGradient(queue_, dy, x, dx), "SquaredReluGradient");
   }
 
   void Linear(View x, View weight, View bias, View residual, View y) override {
@@ -438,14 +461,6 @@ class CudaDevice final : public Device {
     }
   }
 
-  bool IsOnHost(View x) const { return host_ != nullptr && host_->Holds(x.data); }
-  // Tells whether one view is on the device and one in memory of AllocateHost, so that one can be
-  // copied to the other.
-  bool IsTransfer(View on_device, View on_host) const {
-    return IsOnHost(on_host) && !IsOnHost(on_device) && on_device.data != nullptr &&
-           on_device.dtype == on_host.dtype && on_device.elements() == on_host.elements() &&
-           on_device.is_contiguous() && on_host.is_contiguous();
-  }
   void CopyOnHost(void* to, const void* from, int64_t bytes) {
     Check(host_->Synchronize(), "copy of what is offloaded");
     std::memcpy(to, from, static_cast<size_t>(bytes));

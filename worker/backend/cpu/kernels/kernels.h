@@ -79,7 +79,7 @@ template <typename T>
 void RotateRows(const float* table, const RotateShape& shape, T* x, int64_t stride, int64_t rows,
                 int64_t cols);
 
-// gelu.cc
+// activation.cc
 template <typename T>
 void SwiGluForward(const T* gate, const T* up, T* y, int64_t count);
 template <typename T>
@@ -92,6 +92,10 @@ template <typename T>
 void GeluForward(const T* x, T* y, int64_t count);
 template <typename T>
 void GeluBackward(const T* dy, const T* x, T* dx, int64_t count);
+template <typename T>
+void SquaredReluForward(const T* x, T* y, int64_t count);
+template <typename T>
+void SquaredReluBackward(const T* dy, const T* x, T* dx, int64_t count);
 
 // embedding.cc: positions and dpositions may be null, position_ids then, too
 template <typename T>

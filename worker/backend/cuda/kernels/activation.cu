@@ -1,7 +1,7 @@
-// The formulas, and where they guard against infinity times zero, are those of cpu/gelu.cc.
-// Divisions are off by two units in the last place at most, and 0 where the divisor is above 2^126
-// and the quotient so below 2e-36 (CUDA C++ Programming Guide, __fdividef): exact ones would be
-// half of the instructions of kernels that memory is to bound.
+// The formulas, and where they guard against infinity times zero, are those of
+// cpu/kernels/activation.cc. Divisions are off by two units in the last place at most, and 0 where
+// the divisor is above 2^126 and the quotient so below 2e-36 (CUDA C++ Programming Guide,
+// __fdividef): exact ones would be half of the instructions of kernels that memory is to bound.
 #include "worker/backend/cuda/kernels/kernels.h"
 #include "worker/backend/cuda/kernels/map.h"
 
@@ -29,6 +29,19 @@ struct GeluBackward {
     const float rest = exponent > 80.0F ? 0.0F : e * s * s;  // s (1 - s)
     const float slope = kTwiceRoot * (1.0F + 3.0F * kCubic * v * v);
     y[0] = x[0] * (s + v * rest * slope);
+  }
+};
+
+struct SquaredReluForward {
+  __device__ void operator()(const float (&x)[1], float (&y)[1]) const {
+    y[0] = x[0] > 0.0F ? x[0] * x[0] : x[0] * 0.0F;
+  }
+};
+
+// dy, x -> dx
+struct SquaredReluBackward {
+  __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
+    y[0] = x[0] * (x[1] > 0.0F ? 2.0F * x[1] : x[1] * 0.0F);
   }
 };
 
@@ -89,6 +102,22 @@ T* Out(View x) {
 }
 
 }  // namespace
+
+cudaError_t QueueSquaredRelu(const Queue& queue, View x, View y) {
+  return WithType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return Map<T, 1, 1>(queue.stream, SquaredReluForward{}, {{In<T>(x)}, {Out<T>(y)}},
+                        x.elements());
+  });
+}
+
+cudaError_t QueueSquaredReluGradient(const Queue& queue, View dy, View x, View dx) {
+  return WithType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return Map<T, 2, 1>(queue.stream, SquaredReluBackward{}, {{In<T>(dy), In<T>(x)}, {Out<T>(dx)}},
+                        x.elements());
+  });
+}
 
 cudaError_t QueueCap(const Queue& queue, View x, double cap) {
   return WithType(x.dtype, [&](auto zero) {

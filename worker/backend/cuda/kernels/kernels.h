@@ -39,6 +39,8 @@ cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, const Rotated
                         View x);
 
 // activation.cu
+cudaError_t QueueSquaredRelu(const Queue& queue, View x, View y);
+cudaError_t QueueSquaredReluGradient(const Queue& queue, View dy, View x, View dx);
 cudaError_t QueueCap(const Queue& queue, View x, double cap);
 cudaError_t QueueGelu(const Queue& queue, View x, View y);
 cudaError_t QueueGeluGradient(const Queue& queue, View dy, View x, View dx);

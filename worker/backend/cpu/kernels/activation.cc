@@ -36,6 +36,24 @@ WEFT_CLONES void GeluBackward(const T* dy, const T* x, T* dx, int64_t count) {
   }
 }
 
+template <typename T>
+WEFT_CLONES void SquaredReluForward(const T* x, T* y, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = Widen(x[i]);
+    Narrow(v > 0.0F ? v * v : v * 0.0F, y + i);  // not a number stays one
+  }
+}
+
+template <typename T>
+WEFT_CLONES void SquaredReluBackward(const T* dy, const T* x, T* dx, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = Widen(x[i]);
+    Narrow(Widen(dy[i]) * (v > 0.0F ? 2.0F * v : v * 0.0F), dx + i);
+  }
+}
+
 // SwiGLU: gate * s * up with s = 1 / (1 + e^(-gate)).
 template <typename T>
 WEFT_CLONES void SwiGluForward(const T* gate, const T* up, T* y, int64_t count) {
@@ -93,6 +111,8 @@ WEFT_CLONES void GeGluBackward(const T* dy, const T* gate, const T* up, T* dgate
 #define WEFT_INSTANTIATE(T)                                                       \
   template void GeluForward<T>(const T*, T*, int64_t);                            \
   template void GeluBackward<T>(const T*, const T*, T*, int64_t);                 \
+  template void SquaredReluForward<T>(const T*, T*, int64_t);                     \
+  template void SquaredReluBackward<T>(const T*, const T*, T*, int64_t);          \
   template void SwiGluForward<T>(const T*, const T*, T*, int64_t);                \
   template void SwiGluBackward<T>(const T*, const T*, const T*, T*, T*, int64_t); \
   template void GeGluForward<T>(const T*, const T*, T*, int64_t);                 \
