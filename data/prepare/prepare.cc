@@ -74,6 +74,8 @@ class PrepareWork {
 
   absl::Status Run() {
     absl::Status status = RunToEnd();
+    progress_.is_over = true;
+    if (request_.on_progress) request_.on_progress(progress_);
     // All that is good is kept, whatever ended it; the first error is the one that counts.
     if (!status.ok() && !absl::IsResourceExhausted(status)) files_->Commit().IgnoreError();
     return status;
@@ -114,11 +116,7 @@ class PrepareWork {
           absl::StrCat(request_.inputs[static_cast<size_t>(row.input)].path, ":", row.line);
       if (++count > request_.most_bad_rows) {
         return absl::InvalidArgumentError(
-            absl::StrCat(where, ": ", row.why,
-                         request_.most_bad_rows == 0
-                             ? "; mend it, or leave up to N bad rows out with --max-bad-rows N"
-                             : absl::StrCat("; this is bad row ", count, ", and --max-bad-rows is ",
-                                            request_.most_bad_rows)));
+            absl::StrCat(where, ": ", row.why, "; ", request_.bad_row_cure));
       }
       if (request_.on_bad_row) request_.on_bad_row(where, row.why);
     }
@@ -169,7 +167,9 @@ absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareR
   ASSIGN_OR_RETURN(const std::string hash, TokenizerHash(request.tokenizer));
   ASSIGN_OR_RETURN(const std::vector<InputStamp> stamps, StampsOf(request.inputs));
   const std::string work =
-      WorkHash(hash, request.place.format, request.rules, stamps, request.place.seq_len);
+      request.work.empty()
+          ? WorkHash(hash, request.place.format, request.rules, stamps, request.place.seq_len)
+          : request.work;
   ASSIGN_OR_RETURN(const std::optional<PrepareCounts> done, FindPrepared(request.place, work));
   if (done) return PrepareResult{.counts = *done, .was_there = true};
   ASSIGN_OR_RETURN(const std::unique_ptr<PreparedFiles> files,
@@ -188,7 +188,8 @@ absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareR
   }
   nlohmann::ordered_json record = {{"tokenizer", request.tokenizer}, {"tokenizer_hash", hash}};
   record["format"] = std::string(WordOf(request.place.format));
-  record["dtype"] = request.place.item_bytes == 2 ? "uint16" : "int32";
+  record["item_bytes"] = request.place.item_bytes;
+  record["bytes"] = files->bytes();
   record["vocab_size"] = tokenizer.vocab_size();
   record["counts"] = CountsJson(counts);
   RETURN_IF_ERROR(files->Publish(record));

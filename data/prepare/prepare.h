@@ -21,7 +21,8 @@ struct PrepareProgress {
   int64_t text_bytes = 0;    // encoded by this process
   int64_t stored_bytes = 0;  // of the inputs as they lie, from their start
   int64_t all_stored_bytes = 0;
-  int64_t tokens = 0;  // in the files
+  int64_t tokens = 0;    // in the files
+  bool is_over = false;  // told once, at the end, whatever that is
 };
 
 struct PrepareRequest {
@@ -29,8 +30,10 @@ struct PrepareRequest {
   EncodeRules rules;
   PreparedPlace place;
   std::string tokenizer;  // its path
+  std::string work = {};  // names the work; empty: the inputs as they lie, and the options, do
   int threads = 1;
   int64_t most_bad_rows = 0;  // one more ends the work
+  std::string bad_row_cure = "mend it";
   size_t chunk_bytes = kChunkBytes;
   // How much is written between two points that a killed run goes on from.
   int64_t commit_bytes = int64_t{64} << 20;

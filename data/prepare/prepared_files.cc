@@ -173,15 +173,18 @@ absl::Status PreparedFiles::ReadState(const std::string& work) {
       "; give the command that it is of again, or let --force begin anew"));
 }
 
-absl::Status PreparedFiles::OpenFiles() {
+int64_t PreparedFiles::bytes() const {
   const int64_t header = place_.format == TokenOutput::kLlmc ? kLlmcHeaderBytes : 0;
+  return header + (state_.counts.tokens + state_.open_tokens) * place_.item_bytes;
+}
+
+absl::Status PreparedFiles::OpenFiles() {
   struct {
     int* fd;
     const char* name;
     int64_t bytes;
   } files[] = {
-      {&tokens_fd_, kTokens,
-       header + (state_.counts.tokens + state_.open_tokens) * place_.item_bytes},
+      {&tokens_fd_, kTokens, bytes()},
       {&lengths_fd_, kLengths, state_.counts.documents * int64_t{4}},
   };
   for (const auto& file : files) {

@@ -54,6 +54,7 @@ class PreparedFiles {
   // and the counts. The folder is gone then.
   absl::Status Publish(const nlohmann::ordered_json& record);
 
+  int64_t bytes() const;  // of OUTPUT.bin
   int64_t bytes_since_commit() const { return bytes_since_commit_; }
 
  private:

@@ -122,6 +122,14 @@ absl::StatusOr<TextFormat> FormatOfName(absl::string_view path) {
       "; rename it, or name its format with --input-format text or jsonl"));
 }
 
+bool IsNamedPacked(absl::string_view path) {
+  const std::string lower = absl::AsciiStrToLower(path);
+  for (const absl::string_view packed : kPackedEndings) {
+    if (absl::EndsWith(lower, packed)) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<Packing> PackingOf(absl::string_view path, absl::string_view first_bytes) {
   if (absl::StartsWith(first_bytes, "\x1F\x8B")) return Packing::kGzip;
   if (IsZstd(first_bytes)) return Packing::kZstd;

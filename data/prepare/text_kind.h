@@ -25,6 +25,8 @@ enum class Packing { kNone, kGzip, kZstd };
 // without the path, for a name of another kind: what it is, and what to do.
 absl::StatusOr<TextFormat> FormatOfName(absl::string_view path);
 
+bool IsNamedPacked(absl::string_view path);
+
 // Returns how a file is packed, by its first bytes (6 are enough). InvalidArgument, without the
 // path: it is of a kind that is no text, or it is named as a packed file and is none.
 absl::StatusOr<Packing> PackingOf(absl::string_view path, absl::string_view first_bytes);

@@ -1,8 +1,5 @@
 // weft data prepare: files of text to files of tokens.
-#include <unistd.h>
-
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <iostream>
 #include <memory>
@@ -18,6 +15,7 @@
 #include "data/unicode.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
+#include "launcher/commands/prepare_progress.h"
 #include "launcher/machine/machine.h"
 #include "plan/errors.h"
 #include "process/signals.h"
@@ -25,12 +23,8 @@
 namespace weft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kBadRowsShown = 20;
-// Where nobody looks on, a log has a line so often.
-constexpr std::chrono::seconds kBetweenLines(10);
 
 struct PrepareArguments {
   std::vector<std::string> inputs;
@@ -51,57 +45,6 @@ constexpr std::pair<const char*, Specials> kSpecials[] = {
 std::vector<std::string> Listed(Words words) {
   return {words.begin(), words.end()};
 }
-
-// "1.2 GB", "31.0 MB".
-std::string Size(double bytes) {
-  if (bytes >= 1e9) return absl::StrFormat("%.2f GB", bytes * 1e-9);
-  return bytes >= 1e5 ? absl::StrFormat("%.1f MB", bytes * 1e-6)
-                      : absl::StrFormat("%.0f bytes", bytes);
-}
-
-std::string Duration(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
-  return absl::StrFormat("%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
-// Progress on stderr: one line that is written over on a terminal, else a line now and then.
-class PrepareProgressLine {
- public:
-  void Show(const PrepareProgress& now) {
-    if (!is_terminal_ && Clock::now() - shown_ < kBetweenLines) return;
-    if (!first_stored_) first_stored_ = now.stored_bytes;
-    shown_ = Clock::now();
-    std::cerr << (is_terminal_ ? "\r\033[K" : "") << Text(now) << (is_terminal_ ? "" : "\n")
-              << std::flush;
-    is_open_ = is_terminal_;
-  }
-  // Before anything else is printed.
-  void End() {
-    if (is_open_) std::cerr << "\r\033[K" << std::flush;
-    is_open_ = false;
-  }
-
- private:
-  std::string Text(const PrepareProgress& now) const {
-    const double took_s = std::chrono::duration<double>(Clock::now() - begin_).count();
-    const auto stored = static_cast<double>(now.stored_bytes);
-    const auto all = static_cast<double>(now.all_stored_bytes);
-    std::string text = absl::StrFormat("prepare: %s", Size(stored));
-    if (all > 0) absl::StrAppendFormat(&text, " of %s (%.0f %%)", Size(all), 100 * stored / all);
-    absl::StrAppendFormat(&text, ", %.1f MB/s of text, %d tokens",
-                          static_cast<double>(now.text_bytes) / took_s * 1e-6, now.tokens);
-    const double speed = (stored - static_cast<double>(*first_stored_)) / took_s;
-    if (all > 0 && speed > 0)
-      absl::StrAppend(&text, ", ", Duration((all - stored) / speed), " left");
-    return text;
-  }
-
-  const bool is_terminal_ = isatty(STDERR_FILENO) == 1;
-  const Clock::time_point begin_ = Clock::now();
-  Clock::time_point shown_ = Clock::now();
-  std::optional<int64_t> first_stored_;
-  bool is_open_ = false;
-};
 
 absl::StatusOr<PrepareRequest> RequestOf(const PrepareArguments& arguments,
                                          const Tokenizer& tokenizer) {
@@ -134,6 +77,10 @@ absl::StatusOr<PrepareRequest> RequestOf(const PrepareArguments& arguments,
   request.tokenizer = arguments.tokenizer;
   request.threads = static_cast<int>(arguments.threads > 0 ? arguments.threads : UsableCores());
   request.most_bad_rows = arguments.max_bad_rows;
+  request.bad_row_cure =
+      arguments.max_bad_rows == 0
+          ? "mend it, or leave up to N bad rows out with --max-bad-rows N"
+          : absl::StrCat("one bad row more than --max-bad-rows ", arguments.max_bad_rows);
   return request;
 }
 

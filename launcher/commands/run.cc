@@ -25,6 +25,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/host_options.h"
 #include "launcher/commands/job_preparation.h"
+#include "launcher/commands/prepare_progress.h"
 #include "launcher/commands/run_checks.h"
 #include "launcher/commands/run_in_batch.h"
 #include "launcher/commands/run_in_slurm.h"
@@ -198,6 +199,7 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
 JobFileOptions OptionsFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
   TakeNamedHosts(arguments.hosts, &options);
+  options.on_tokens = ShowPrepareProgress();
   return options;
 }
 

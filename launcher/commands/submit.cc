@@ -12,6 +12,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_preparation.h"
 #include "launcher/commands/option_checks.h"
+#include "launcher/commands/prepare_progress.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/commands/submit_array.h"
 #include "launcher/commands/submit_kubernetes.h"
@@ -232,6 +233,7 @@ int Submit(SubmitArguments arguments) {
 void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
   const auto arguments = std::make_shared<SubmitArguments>();
   arguments->options.to_run = true;
+  arguments->options.on_tokens = ShowPrepareProgress();
   arguments->program = program;
   CLI::App* submit = app.add_subcommand(
       "submit", "queue a job file: at a weftd that serves jobs, at Slurm or at Kubernetes");

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "data/file_pattern.h"
+#include "data/prepare/text_kind.h"
 #include "data/token_judge.h"
 #include "launcher/job_file/run_paths.h"
 #include "plan/keys/key_field.h"
@@ -139,7 +140,14 @@ std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
 Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& train,
                     const DataFileOptions& options, std::vector<std::string>* notes) {
   const Value* const given = values.Node("format");
+  if (given != nullptr && (given->word() == kTextData || given->word() == "jsonl")) {
+    return Value::Scalar(kTextData);
+  }
   if (given != nullptr && !given->is_auto()) return *given;
+  if (options.has_tokenizer && !train.empty() && FormatOfName(train[0].path).ok()) {
+    notes->push_back(absl::StrCat("data.format: auto: ", train[0].path, " is text"));
+    return Value::Scalar(kTextData);
+  }
   // Only plain ids have a width of their own to say.
   const Value* const dtype = values.Node("dtype");
   const bool are_ids = dtype != nullptr && !dtype->is_auto();
@@ -199,16 +207,17 @@ absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids) {
   std::memcpy(&magic, head, sizeof(magic));
   if (magic == kLlmcGpt2Magic || magic == kLlmcLlamaMagic) return TokenFormat::kLlmc;
   if (head[0] == '{') {
-    return absl::InvalidArgumentError(
-        absl::StrCat("auto: ", path,
-                     " begins with { (jsonl), which is not supported yet; use "
-                     "bytes to train on its bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "auto: ", path,
+        " begins with { (JSON lines); name their tokenizer with data.tokenizer, or use "
+        "format bytes to train on its bytes"));
   }
   if (are_ids || absl::EndsWith(path, ".bin")) return TokenFormat::kNanogpt;
   return absl::InvalidArgumentError(
       absl::StrCat("auto: ", path,
                    " has no header and no name that tells its format; use bytes "
-                   "(one token per byte), llmc or nanogpt"));
+                   "(one token per byte), llmc or nanogpt, or name a tokenizer with "
+                   "data.tokenizer"));
 }
 
 }  // namespace weft

@@ -11,9 +11,14 @@
 namespace weft {
 
 struct DataFileOptions {
-  std::string job_folder;   // what relative paths are relative to
-  bool check_files = true;  // false: planning where the data is not
+  std::string job_folder;      // what relative paths are relative to
+  bool check_files = true;     // false: planning where the data is not
+  bool has_tokenizer = false;  // `auto` takes text as text
 };
+
+// The word at data.format of what SettledData returns where the files are text, which has to be
+// tokenised: no TokenFormat.
+inline constexpr char kTextData[] = "text";
 
 // Returns section `data` with the files that data.train and data.valid mean, absolute and each by
 // its name, and with the format that they have.

@@ -10,6 +10,7 @@
 #include "launcher/job_file/init_weights.h"
 #include "launcher/job_file/model_config.h"
 #include "launcher/job_file/run_paths.h"
+#include "launcher/job_file/text_data.h"
 #include "plan/keys/job_tree.h"
 #include "plan/keys/model_keys.h"
 #include "plan/keys/value_reader.h"
@@ -29,7 +30,7 @@ class JobReader {
         issues_(issues),
         notes_(notes) {}
 
-  JobSpec Read() {
+  ReadJobResult Read() {
     Value settled = root_;
     const auto put_path = [&](absl::string_view key, const std::string& path) {
       Value value = Value::Text(AbsolutePath(path, folder_));
@@ -38,16 +39,37 @@ class JobReader {
     };
     put_path("job.output_dir", values_.Text("job.output_dir").value_or("outputs"));
     if (const auto from = values_.Text("model.init_from")) put_path("model.init_from", *from);
-    const Value* data = root_.Find("data");
-    settled.Put(
-        "data",
-        SettledData(data != nullptr && data->is_map() ? *data : Value::Map(root_.place),
-                    {.job_folder = folder_, .check_files = options_.check_files}, issues_, notes_));
     ReadModelSection();
-    return ReadJobKeys(settled, std::move(model_), ReadProfile(), issues_, notes_);
+    const bool has_tokens = SettleData(&settled);
+    const bool counts_epochs = PutStepsOfEpochs(values_, &settled);
+    ReadJobResult result{ReadJobKeys(settled, std::move(model_), ReadProfile(), issues_, notes_),
+                         has_tokens};
+    if (counts_epochs && issues_->empty()) {
+      SettleEpochs(values_, has_tokens && options_.check_files, &result.job, notes_);
+    }
+    return result;
   }
 
  private:
+  bool SettleData(Value* settled) {
+    const Value* given = root_.Find("data");
+    const std::string tokenizer = TokenizerOf(values_, folder_);
+    Value data = SettledData(given != nullptr && given->is_map() ? *given : Value::Map(root_.place),
+                             {.job_folder = folder_,
+                              .check_files = options_.check_files,
+                              .has_tokenizer = !tokenizer.empty()},
+                             issues_, notes_);
+    const TextDataOptions texts = {.job_folder = folder_,
+                                   .tokenizer = tokenizer,
+                                   .vocab_size = model_.vocab_size,
+                                   .check_files = options_.check_files,
+                                   .may_work = options_.on_tokens != nullptr,
+                                   .on_tokens = options_.on_tokens};
+    const bool has_tokens = TokeniseData(texts, values_, &data, issues_, notes_);
+    settled->Put("data", std::move(data));
+    return has_tokens;
+  }
+
   void ReadModelSection() {
     const Value* model = root_.Find("model");
     if (model == nullptr || !model->is_map()) {
@@ -87,8 +109,8 @@ class JobReader {
 
 }  // namespace
 
-JobSpec ReadJob(const Value& root, const std::string& folder, const ReadJobOptions& options,
-                Issues* issues, std::vector<std::string>* notes) {
+ReadJobResult ReadJob(const Value& root, const std::string& folder, const ReadJobOptions& options,
+                      Issues* issues, std::vector<std::string>* notes) {
   return JobReader(root, folder, options, issues, notes).Read();
 }
 

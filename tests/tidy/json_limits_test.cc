@@ -46,6 +46,7 @@ const std::vector<JsonRow>& Rows() {
        "`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`"},
       {"data/prepare/chunk_encoder.cc", "kMostRowBytes", "a row of JSON lines that are prepared"},
       {"data/prepare/prepared.cc", "kMostJobTextBytes", kTrusted},
+      {"data/prepare/token_cache.cc", "kMostJobTextBytes", kTrusted},
       {"data/prepare/prepared_files.cc", "kMostJobTextBytes", kTrusted},
       {"text/json_lines.cc", kDefaultLimit,
        "a line of `events.jsonl`, `metrics.jsonl` or the ledger"},

@@ -67,7 +67,7 @@ std::vector<Room> LauncherRooms() {
   const std::set<std::string> absl_json = {"absl core", "absl", "json"};
   return {
       {"launcher/job_file",
-       {"plan/*", "text", "process", "data", "checkpoint", "launcher/job_file"},
+       {"plan/*", "text", "process", "data/*", "checkpoint", "launcher/job_file"},
        absl_json,
        {{"yaml_tree", {"yaml"}}, {"plan_json", {"proto"}}, {"mixed_json", {"proto"}}}},
       {"launcher/machine",

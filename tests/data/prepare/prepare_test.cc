@@ -165,7 +165,7 @@ TEST_F(PrepareTest, EndsWithOneBadRowTooMany) {
   const absl::Status first = Run(Request({path}, "out"));
   EXPECT_TRUE(absl::IsInvalidArgument(first));
   EXPECT_THAT(std::string(first.message()), HasSubstr("a.jsonl:31: found the keys txt"));
-  EXPECT_THAT(std::string(first.message()), HasSubstr("--max-bad-rows"));
+  EXPECT_THAT(std::string(first.message()), HasSubstr("; mend it"));
   PrepareRequest request = Request({path}, "out");
   std::vector<std::string> told;
   request.on_bad_row = [&](const std::string& where, const std::string&) {

@@ -159,5 +159,29 @@ TEST_F(DataPrepareTest, KeepsWhatWasDoneWhenItIsStopped) {
   EXPECT_EQ(Read("out.bin"), Read("whole.bin"));
 }
 
+// The job is run twice: the second start finds the tokens.
+TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
+  folder_.Write("notes.jsonl", RowsForTest(200, 5));
+  std::string job = JobWith("  format: bytes\n", "  tokenizer: tokenizer.json\n  cache: cache\n");
+  for (const auto& [from, to] :
+       {std::pair("corpus.txt", "notes.jsonl"), std::pair("vocab_size: 256", "vocab_size: 259"),
+        std::pair("steps: 20", "epochs: 0.1"),
+        std::pair("{dp: 2, pp: 2, tp: 1}", "{dp: 2, pp: 1, tp: 1}")}) {
+    job.replace(job.find(from), std::string(from).size(), to);
+  }
+  folder_.Write("job.yaml", job);
+  const Ran first = RunWeft(folder_, "run job.yaml");
+  ASSERT_EQ(first.exit_code, 0) << first.out << first.err;
+  EXPECT_THAT(first.out, HasSubstr("tokens of 1 texts made now"));
+  const Ran again = RunWeft(folder_, "run job.yaml --fresh");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("tokens of 0 texts made now"));
+  // A text that has changed is other data.
+  folder_.Write("notes.jsonl", RowsForTest(200, 6));
+  const Ran other = RunWeft(folder_, "run job.yaml");
+  EXPECT_EQ(other.exit_code, 2) << other.out;
+  EXPECT_THAT(other.err, HasSubstr("data.train"));
+}
+
 }  // namespace
 }  // namespace weft
