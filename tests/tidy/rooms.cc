@@ -190,6 +190,7 @@ std::vector<Room> OtherRooms() {
         {"fault_bench", {"cli"}},
         {"join_bench", {"cli", "absl", "grpc", "process", "proto", "proto/weft/v1"}},
         {"planner_accuracy", {"cli"}},
+        {"prepare_bench", {"cli", "data/prepare"}},
         {"scaling_bench", {"cli"}},
         {"simulated_agent", {"grpc", "process", "proto"}},
         {"simulated_host", {"grpc", "process", "proto"}},
