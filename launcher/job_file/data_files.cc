@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "data/file_pattern.h"
 #include "data/prepare/text_kind.h"
+#include "data/token_file.h"
 #include "data/token_judge.h"
 #include "launcher/job_file/run_paths.h"
 #include "plan/keys/key_field.h"
@@ -193,13 +194,11 @@ Value SettledData(const Value& data, const DataFileOptions& options, Issues* iss
 
 absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids) {
   std::error_code error;
-  if (std::filesystem::exists(path + ".idx", error) ||
-      std::filesystem::exists(std::filesystem::path(path).replace_extension(".idx"), error)) {
+  if (absl::EndsWith(path, ".idx")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("auto: ", path,
-                     " has an .idx beside it (megatron), which is not supported "
-                     "yet; use bytes, llmc or nanogpt"));
+        absl::StrCat("auto: ", path, " is the index of a .bin; name that"));
   }
+  if (std::filesystem::exists(MegatronIndexOf(path), error)) return TokenFormat::kMegatron;
   char head[4] = {};
   std::ifstream stream(path, std::ios::binary);
   stream.read(head, sizeof(head));
@@ -216,7 +215,7 @@ absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids) {
   return absl::InvalidArgumentError(
       absl::StrCat("auto: ", path,
                    " has no header and no name that tells its format; use bytes "
-                   "(one token per byte), llmc or nanogpt, or name a tokenizer with "
+                   "(one token per byte), llmc, nanogpt or megatron, or name a tokenizer with "
                    "data.tokenizer"));
 }
 

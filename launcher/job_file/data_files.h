@@ -26,7 +26,7 @@ Value SettledData(const Value& data, const DataFileOptions& options, Issues* iss
                   std::vector<std::string>* notes);
 
 // Returns the format that a file's first bytes look like; InvalidArgument if it is of a kind weft
-// cannot read, or cannot be told (formats.md of other tools: llm.c and nanoGPT .bin, Megatron .idx,
+// cannot read, or cannot be told (formats.md of other tools: llm.c, nanoGPT and Megatron .bin,
 // JSON lines). `are_ids`: it is said to hold ids (data.dtype), whatever it is called.
 absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids);
 

@@ -96,7 +96,9 @@ TEST_F(PrepareTest, WritesFilesThatTrainingReads) {
     TokenOutput output;
     TokenFormat format;
     int64_t item_bytes;
-  } cases[] = {{TokenOutput::kNanogpt, TokenFormat::kNanogpt, 2},
+  } cases[] = {{TokenOutput::kMegatron, TokenFormat::kMegatron, 2},
+               {TokenOutput::kMegatron, TokenFormat::kMegatron, 4},
+               {TokenOutput::kNanogpt, TokenFormat::kNanogpt, 2},
                {TokenOutput::kNanogpt, TokenFormat::kNanogpt, 4},
                {TokenOutput::kLlmc, TokenFormat::kLlmc, 2},
                {TokenOutput::kLlmc, TokenFormat::kLlmc, 4}};
@@ -117,8 +119,27 @@ TEST_F(PrepareTest, WritesFilesThatTrainingReads) {
     std::vector<int32_t> last(1);
     (*file)->Read((*file)->tokens() - 1, absl::MakeSpan(last));
     EXPECT_EQ(last[0], kEndOfTextForTest);
-    EXPECT_FALSE(IsThere("out.idx"));
+    EXPECT_EQ(IsThere("out.idx"), c.output == TokenOutput::kMegatron);
+    std::filesystem::remove(folder_.At("out.idx"));
   }
+}
+
+TEST_F(PrepareTest, SaysWhereAnIndexDoesNotFit) {
+  ASSERT_TRUE(Run(Request({folder_.Write("a.jsonl", RowsForTest(5, 11))}, "out")).ok());
+  const auto why = [&] {
+    const auto file = TokenFile::Open(folder_.At("out.bin"), {.format = TokenFormat::kMegatron});
+    return std::string(file.status().message());
+  };
+  EXPECT_EQ(why(), "");
+  const std::string idx = folder_.Read("out.idx");
+  std::string bent = idx;
+  ++bent[34 + 5 * 4 + 2 * 8];
+  folder_.Write("out.idx", bent);
+  EXPECT_THAT(why(), HasSubstr("out.idx: pointer of sequence 2: found "));
+  folder_.Write("out.idx", "");
+  EXPECT_THAT(why(), HasSubstr("out.idx: the file is empty, expected an .idx of Megatron-LM"));
+  std::filesystem::remove(folder_.At("out.idx"));
+  EXPECT_THAT(why(), HasSubstr("out.idx: cannot open"));
 }
 
 TEST_F(PrepareTest, KnowsDoneWorkAndOverwritesNothingElse) {

@@ -49,8 +49,11 @@ void WriteSmallTokenizer(const std::string& path) {
 }
 
 TextFolder::TextFolder() {
-  std::string name = "/tmp/weft-text-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) abort();
+  std::string name = "/dev/shm/weft-text-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) {
+    name = "/tmp/weft-text-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) abort();
+  }
   path_ = name;
   WriteSmallTokenizer(tokenizer());
 }
