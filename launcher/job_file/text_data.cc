@@ -22,13 +22,6 @@ constexpr int64_t kAssumedSteps = 1000;
 constexpr const char* kTokenizerFiles[] = {"/tokenizer.json", "/tekken.json", "/tokenizer.model",
                                            "/vocab.json"};
 
-bool HoldsTokenizer(const std::string& folder) {
-  std::error_code error;
-  return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), [&](const char* file) {
-    return std::filesystem::exists(folder + file, error);
-  });
-}
-
 // Looks each text of a list up. Of a text that has no tokens yet its own path stays.
 class TextList {
  public:
@@ -94,6 +87,13 @@ std::optional<int64_t> StatedId(const ValueReader& values, absl::string_view key
 }
 
 }  // namespace
+
+bool HoldsTokenizer(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), [&](const char* file) {
+    return std::filesystem::exists(folder + file, error);
+  });
+}
 
 std::string TokenizerOf(const ValueReader& values, const std::string& job_folder) {
   if (const auto given = values.Text("data.tokenizer")) return AbsolutePath(*given, job_folder);

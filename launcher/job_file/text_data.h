@@ -13,6 +13,9 @@
 
 namespace weft {
 
+// Says whether a tokenizer lies in the folder.
+bool HoldsTokenizer(const std::string& folder);
+
 // Returns the path of data.tokenizer, or of the folder that model.path or model.init_from names, if
 // a tokenizer lies in it; empty: there is none.
 std::string TokenizerOf(const ValueReader& values, const std::string& job_folder);

@@ -176,6 +176,15 @@ TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
   const Ran again = RunWeft(folder_, "run job.yaml --fresh");
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("tokens of 0 texts made now"));
+  // Its validation may be on text, too.
+  const Ran eval = RunWeft(
+      folder_, "eval outputs/small --data notes.jsonl --tokenizer tokenizer.json --json",
+      {.program = absl::StrCat("XDG_CACHE_HOME=", folder_.path(), " ", BinaryPath("/bin/weft"))});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_GT(nlohmann::json::parse(eval.out)["tokens"], 1000);
+  const Ran refused =
+      RunWeft(folder_, "eval outputs/small --data notes.bin --tokenizer tokenizer.json");
+  EXPECT_THAT(refused.err, HasSubstr("--tokenizer: is of texts"));
   // A text that has changed is other data.
   folder_.Write("notes.jsonl", RowsForTest(200, 6));
   const Ran other = RunWeft(folder_, "run job.yaml");
