@@ -16,6 +16,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/commands/prepare_progress.h"
+#include "launcher/job_file/hub_cache.h"
 #include "launcher/machine/machine.h"
 #include "plan/errors.h"
 #include "process/signals.h"
@@ -137,9 +138,12 @@ void PrintJson(const PrepareRequest& request, const PrepareResult& result) {
   std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
-int DataPrepare(const PrepareArguments& arguments) {
+int DataPrepare(PrepareArguments arguments) {
   std::atomic<bool> stop{false};
   const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
+  const absl::StatusOr<std::string> local = LocalModel(arguments.tokenizer, arguments.tokenizer);
+  if (!local.ok()) return Fail(local.status());
+  arguments.tokenizer = *local;
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::Open(arguments.tokenizer);
   if (!tokenizer.ok()) return Fail(tokenizer.status());
   absl::StatusOr<PrepareRequest> request = RequestOf(arguments, *tokenizer);

@@ -23,6 +23,7 @@
 #include "launcher/commands/prepare_progress.h"
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/inference/inference_run.h"
+#include "launcher/job_file/hub_cache.h"
 #include "launcher/job_file/text_data.h"
 #include "launcher/machine/machine.h"
 #include "plan/block/tensors.h"
@@ -204,6 +205,9 @@ absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
                        EvalArguments* arguments, DataChoice* choice) {
   std::string tokenizer = arguments->tokenizer;
   if (tokenizer.empty() && !found.manifest && HoldsTokenizer(found.path)) tokenizer = found.path;
+  if (!tokenizer.empty()) {
+    ASSIGN_OR_RETURN(tokenizer, LocalModel(tokenizer, tokenizer));
+  }
   const bool are_texts =
       !arguments->data.empty() && !choice->format &&
       std::all_of(arguments->data.begin(), arguments->data.end(),

@@ -34,6 +34,7 @@
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/child_process.h"
+#include "launcher/machine/machine.h"
 #include "launcher/machine/open_mpi.h"
 #include "launcher/run/detach.h"
 #include "launcher/run/foreground.h"
@@ -200,6 +201,7 @@ JobFileOptions OptionsFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
   TakeNamedHosts(arguments.hosts, &options);
   options.on_tokens = ShowPrepareProgress();
+  options.token_threads = UsableCores();
   return options;
 }
 

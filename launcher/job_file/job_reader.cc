@@ -38,7 +38,9 @@ class JobReader {
       settled.Put(key, std::move(value));
     };
     put_path("job.output_dir", values_.Text("job.output_dir").value_or("outputs"));
-    if (const auto from = values_.Text("model.init_from")) put_path("model.init_from", *from);
+    if (const auto from = ModelPathAt(values_, "model.init_from", folder_)) {
+      put_path("model.init_from", *from);
+    }
     ReadModelSection();
     const bool has_tokens = SettleData(&settled);
     const bool counts_epochs = PutStepsOfEpochs(values_, &settled);
@@ -64,7 +66,8 @@ class JobReader {
                                    .vocab_size = model_.vocab_size,
                                    .check_files = options_.check_files,
                                    .may_work = options_.on_tokens != nullptr,
-                                   .on_tokens = options_.on_tokens};
+                                   .on_tokens = options_.on_tokens,
+                                   .threads = options_.token_threads};
     const bool has_tokens = TokeniseData(texts, values_, &data, issues_, notes_);
     settled->Put("data", std::move(data));
     return has_tokens;
@@ -76,16 +79,15 @@ class JobReader {
       values_.Wrong("model", "missing; give config.json keys (model_type, n_layer, ...) or path");
       return;
     }
-    const std::optional<std::string> from = values_.Text("model.init_from");
+    const std::optional<std::string> from = ModelPathAt(values_, "model.init_from", folder_);
     const ModelUse use = {.refuse_dropouts = options_.to_run, .is_pretrained = from.has_value()};
-    const std::optional<std::string> path = values_.Text("model.path");
+    const std::optional<std::string> path = ModelPathAt(values_, "model.path", folder_);
     if (path) {
-      const Value config =
-          ReadConfigJson(AbsolutePath(*path, folder_), values_.PlaceOf("model.path"), issues_);
+      const Value config = ReadConfigJson(*path, values_.PlaceOf("model.path"), issues_);
       if (config.is_map()) model_ = ReadModel(*model, &config, use, issues_, notes_);
     } else if (from && model->Find("model_type") == nullptr) {
       const Place place = values_.PlaceOf("model.init_from");
-      const Value config = ReadConfigOfWeights(AbsolutePath(*from, folder_), place, issues_);
+      const Value config = ReadConfigOfWeights(*from, place, issues_);
       if (config.is_map()) model_ = ReadModel(*model, &config, use, issues_, notes_);
     } else {
       model_ = ReadModel(*model, nullptr, use, issues_, notes_);

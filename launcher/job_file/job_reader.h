@@ -15,6 +15,7 @@ struct ReadJobOptions {
   bool check_files = true;  // data files have to be on this machine
   bool to_run = false;      // what is only planned is refused
   std::function<void(const PrepareProgress&)> on_tokens = {};  // as JobFileOptions
+  int token_threads = 1;
 };
 
 struct ReadJobResult {

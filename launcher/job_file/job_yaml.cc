@@ -223,9 +223,11 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   ApplySets(options.sets, &*tree, &issues, &file.notes);
   CheckKeys(*tree, &issues);
   ReadJobResult read =
-      ReadJob(*tree, FolderOf(path), {options.check_files, options.to_run, options.on_tokens},
+      ReadJob(*tree, FolderOf(path),
+              {options.check_files, options.to_run, options.on_tokens, options.token_threads},
               &issues, &file.notes);
   file.job = std::move(read.job);
+  file.has_tokens = read.has_tokens;
   TakeNamedHosts(options, *tree, &file);
   AddBrokenRules(Validate(file.job), *tree, &issues);
   if (options.to_run && CheckModel(file.job.model).ok()) {

@@ -22,6 +22,7 @@ struct JobFileOptions {
   bool to_run = false;                 // refuse what can be planned but not run yet
   // Given, texts are tokenised, and this is told how far that is.
   std::function<void(const PrepareProgress&)> on_tokens = {};
+  int token_threads = 1;                    // by so many threads
   std::optional<std::string> cluster = {};  // replaces the job's cluster, before `sets`
   std::optional<int> nodes = {};            // in place of the job's or the profile's
   // How many hosts are named, and the fewest slots that one of them was given (0: none was): they
@@ -38,6 +39,7 @@ struct JobFile {
   // Hosts are named, and neither the file nor whoever named them says how many slots each has: what
   // `job` says is the profile's guess.
   bool slots_as_offered = false;
+  bool has_tokens = true;          // false: the data is text that has not been tokenised
   std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
 
   // Takes the interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto.

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <filesystem>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "data/prepare/token_cache.h"
 #include "data/sampling.h"
 #include "launcher/job_file/data_files.h"
+#include "launcher/job_file/hub_cache.h"
 #include "launcher/job_file/run_paths.h"
 
 namespace weft {
@@ -95,13 +95,24 @@ bool HoldsTokenizer(const std::string& folder) {
   });
 }
 
+std::optional<std::string> ModelPathAt(const ValueReader& values, absl::string_view key,
+                                       const std::string& job_folder) {
+  const std::optional<std::string> given = values.Text(key);
+  if (!given) return std::nullopt;
+  const std::string path = AbsolutePath(*given, job_folder);
+  const absl::StatusOr<std::string> local = LocalModel(path, *given);
+  if (local.ok()) return *local;
+  values.Wrong(key, local.status().message());
+  return path;
+}
+
 std::string TokenizerOf(const ValueReader& values, const std::string& job_folder) {
-  if (const auto given = values.Text("data.tokenizer")) return AbsolutePath(*given, job_folder);
+  if (const auto given = ModelPathAt(values, "data.tokenizer", job_folder)) return *given;
   for (const absl::string_view key : {"model.path", "model.init_from"}) {
-    const auto given = values.Text(key);
+    const auto given = ModelPathAt(values, key, job_folder);
     if (!given) continue;
     std::error_code error;
-    std::filesystem::path folder = AbsolutePath(*given, job_folder);
+    std::filesystem::path folder = *given;
     if (!std::filesystem::is_directory(folder, error)) folder = folder.parent_path();
     if (HoldsTokenizer(folder.string())) return folder.string();
   }
@@ -122,7 +133,7 @@ bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Val
   request.folder = cache.empty() ? DefaultTokenCache() : AbsolutePath(cache, options.job_folder);
   request.rules = {options.tokenizer, StatedId(values, "data.bos_token_id"),
                    StatedId(values, "data.eos_token_id")};
-  request.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  request.threads = options.threads;
   request.may_work = options.may_work;
   request.on_progress = options.on_tokens;
   if (request.folder.empty()) {

@@ -3,6 +3,7 @@
 // can be counted.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@ namespace weft {
 // Says whether a tokenizer lies in the folder.
 bool HoldsTokenizer(const std::string& folder);
 
+// Returns the absolute path that a key names; a model that is named as on the Hub is looked for in
+// transformers' cache, and an issue if it is not there. nullopt: the key is not given.
+std::optional<std::string> ModelPathAt(const ValueReader& values, absl::string_view key,
+                                       const std::string& job_folder);
+
 // Returns the path of data.tokenizer, or of the folder that model.path or model.init_from names, if
 // a tokenizer lies in it; empty: there is none.
 std::string TokenizerOf(const ValueReader& values, const std::string& job_folder);
@@ -27,6 +33,7 @@ struct TextDataOptions {
   bool check_files = true;  // false: the texts need not be here
   bool may_work = false;    // texts are tokenised; else only those count that have been
   std::function<void(const PrepareProgress&)> on_tokens = {};
+  int threads = 1;
 };
 
 // Replaces the texts of section `data`, where its format is kTextData, by their tokens. Returns

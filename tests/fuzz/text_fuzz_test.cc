@@ -60,7 +60,7 @@ TEST(DamagedTexts, ArePreparedOrAnswered) {
                  {"a.jsonl.gz", TextFormat::kJsonl, Gzipped(rows)},
                  {"a.jsonl.zst", TextFormat::kJsonl, Zstandard(rows)},
                  {"a.txt", TextFormat::kText, "the first\n\nand a \xE6\x97\xA5 second\nline\n"}};
-  const uint64_t cases = 80 * NumberFrom("WEFT_FUZZ_FACTOR", 1);
+  const uint64_t cases = 400 * NumberFrom("WEFT_FUZZ_FACTOR", 1);
   uint64_t num_good = 0;
   for (uint64_t number = 0; number < cases; ++number) {
     Random random(NumberFrom("WEFT_FUZZ_SEED", 1) * 1'000'003 + number);

@@ -9,8 +9,8 @@ inline constexpr int kEndOfTextForTest = 258;  // <|endoftext|>, its one added t
 // Writes tokenizer.json: 256 bytes, "th" and "the".
 void WriteSmallTokenizer(const std::string& path);
 
-// A folder that lives as long as this, with tokenizer.json in it; in memory, where there is room for
-// files there: preparing waits for the disk after each chunk of a test.
+// A folder that lives as long as this, with tokenizer.json in it. It is in memory where files may
+// be there: preparing waits for the disk after each chunk of a test.
 class TextFolder {
  public:
   TextFolder();
