@@ -119,7 +119,7 @@ bool HasAllFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step, 
 }
 
 // More steps are an ordinary resume, as long as the learning rate keeps its curve. They are asked
-// for in tokens where the job does so: it takes one of the two keys. `job`: resolved.
+// for in tokens or epochs where the job does so: it takes one of the three. `job`: resolved.
 void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const JobSpec& job,
                     int64_t after_step) {
   std::string given = ShellWord(arguments.path);
@@ -132,6 +132,10 @@ void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const Jo
   if (file.tree.FindPath("training.tokens") != nullptr) {
     std::cout << " --set training.tokens="
               << steps * job.training.global_batch_size * job.training.seq_len;
+  } else if (const Value* const epochs = file.tree.FindPath("training.epochs")) {
+    const double more = ParseNumber(epochs->scalar).value_or(0) * static_cast<double>(steps) /
+                        static_cast<double>(job.training.steps);
+    std::cout << " --set training.epochs=" << NumberText(more);
   } else {
     std::cout << " --set training.steps=" << steps;
   }

@@ -173,6 +173,7 @@ TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
   const Ran first = RunWeft(folder_, "run job.yaml");
   ASSERT_EQ(first.exit_code, 0) << first.out << first.err;
   EXPECT_THAT(first.out, HasSubstr("tokens of 1 texts made now"));
+  EXPECT_THAT(first.out, HasSubstr("--set training.epochs=0.2"));
   const Ran again = RunWeft(folder_, "run job.yaml --fresh");
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("tokens of 0 texts made now"));
