@@ -62,17 +62,22 @@ absl::StatusOr<std::string> HashOfFile(const std::string& path) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
 }
 
-// The hash of a text's bytes. It is noted beside the cache, so that a text that has not been
-// touched is not read again.
-absl::StatusOr<std::optional<std::string>> ContentHash(const std::string& path,
-                                                       const CacheRequest& request) {
+// A text that has the same stamp has the same bytes.
+absl::StatusOr<std::string> StampOf(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
   }
-  const std::string stamp =
-      absl::StrCat(path, "\n", info.st_size, "\n", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec,
-                   "\n", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec, "\n", info.st_ino);
+  return absl::StrCat(path, "\n", info.st_size, "\n", info.st_mtim.tv_sec, ".",
+                      info.st_mtim.tv_nsec, "\n", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec,
+                      "\n", info.st_ino);
+}
+
+// The hash of a text's bytes. It is noted beside the cache, so that a text that has not been
+// touched is not read again.
+absl::StatusOr<std::optional<std::string>> ContentHash(const std::string& path,
+                                                       const std::string& stamp,
+                                                       const CacheRequest& request) {
   const std::string notes = absl::StrCat(request.folder, "/stamps");
   const std::string note = absl::StrCat(notes, "/", HashOf(stamp));
   constexpr size_t kHashDigits = 32;
@@ -153,6 +158,17 @@ absl::Status PrepareOrWait(const Tokenizer& tokenizer, PrepareRequest* request) 
   }
 }
 
+// Tokens of a text that was written to meanwhile have a name that is not theirs: they go.
+absl::Status CheckUnchanged(const std::string& text, const std::string& stamp,
+                            const std::string& output) {
+  const absl::StatusOr<std::string> now = StampOf(text);
+  if (now.ok() && *now == stamp) return absl::OkStatus();
+  std::error_code error;
+  for (const char* const ending : {".prepared.json", ".bin"}) fs::remove(output + ending, error);
+  return absl::InvalidArgumentError(
+      absl::StrCat(text, ": was written to while it was tokenised; start again when it is whole"));
+}
+
 }  // namespace
 
 std::string DefaultTokenCache() {
@@ -174,7 +190,8 @@ absl::StatusOr<std::optional<CachedTokens>> TokensOfText(const std::string& text
           request.folder, ": cannot be made: ", error.message(), "; name another with data.cache"));
     }
   }
-  ASSIGN_OR_RETURN(const std::optional<std::string> content, ContentHash(text, request));
+  ASSIGN_OR_RETURN(const std::string stamp, StampOf(text));
+  ASSIGN_OR_RETURN(const std::optional<std::string> content, ContentHash(text, stamp, request));
   if (!content) return std::nullopt;
   ASSIGN_OR_RETURN(const std::string tokenizer_hash, TokenizerHash(rules.tokenizer));
   const std::string key =
@@ -202,6 +219,7 @@ absl::StatusOr<std::optional<CachedTokens>> TokensOfText(const std::string& text
   work.stop = request.stop;
   RETURN_IF_ERROR(CheckRoom(request.folder, work));
   RETURN_IF_ERROR(PrepareOrWait(tokenizer, &work));
+  RETURN_IF_ERROR(CheckUnchanged(text, stamp, output));
   ASSIGN_OR_RETURN(std::optional<CachedTokens> made, FindCached(output));
   if (!made) return absl::InternalError(absl::StrCat(output, ": is not there after it was made"));
   made->was_there = false;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -88,6 +89,31 @@ TEST_F(TextDataTest, IsAnotherFileWhenTextTokenizerOrRulesChange) {
   EXPECT_EQ(Start()->job.data, first->job.data);
   Replace("  cache: cache\n", "  cache: cache\n  eos_token_id: 10\n  reset_attention_mask: true\n");
   EXPECT_NE(Start()->job.data.train, first->job.data.train);
+}
+
+TEST_F(TextDataTest, IsNoFileOfTokensWhenItChangesMeanwhile) {
+  const std::string text = folder_.path() + "/notes.jsonl";
+  const auto file = Read({.to_run = true, .on_tokens = [&](const PrepareProgress&) {
+                            std::ofstream(text, std::ios::app) << "{\"text\": \"more\"}\n";
+                          }});
+  EXPECT_THAT(std::string(file.status().message()),
+              HasSubstr("notes.jsonl: was written to while it was tokenised"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/cache")) {
+    EXPECT_NE(entry.path().extension(), ".bin");
+  }
+}
+
+TEST_F(TextDataTest, SharesTheWorkOfTwoThatStartAtOnce) {
+  std::vector<absl::StatusOr<JobFile>> files(2, absl::UnknownError(""));
+  {
+    std::vector<std::jthread> starts;
+    for (auto& file : files) {
+      starts.emplace_back(
+          [&] { file = Read({.to_run = true, .on_tokens = [](const PrepareProgress&) {}}); });
+    }
+  }
+  ASSERT_TRUE(files[0].ok() && files[1].ok()) << files[0].status() << files[1].status();
+  EXPECT_EQ(files[0]->job.data, files[1]->job.data);
 }
 
 TEST_F(TextDataTest, IsPlannedWithoutItsTokens) {
