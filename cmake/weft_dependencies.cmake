@@ -23,6 +23,8 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 find_package(simdjson REQUIRED)
+pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 
 # CPU backend. The openmp flavour of OpenBLAS: the pthread one and libgomp spin against each other.
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)

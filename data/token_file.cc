@@ -10,9 +10,12 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "data/megatron_index.h"
 #include "data/token_judge.h"
 #include "plan/errors.h"
 #include "xxhash.h"
@@ -35,6 +38,28 @@ T Load(const uint8_t* from) {
   return value;
 }
 
+// A MappedFile is a mapping that ends with it.
+class MappedFile {
+ public:
+  MappedFile(const void* bytes, int64_t size) : bytes_(bytes), size_(size) {}
+  ~MappedFile() {
+    if (bytes_ != nullptr) munmap(const_cast<void*>(bytes_), static_cast<size_t>(size_));
+  }
+  MappedFile(MappedFile&& other) noexcept
+      : bytes_(std::exchange(other.bytes_, nullptr)), size_(other.size_) {}
+  MappedFile& operator=(MappedFile&&) = delete;
+
+  absl::string_view bytes() const {
+    return {static_cast<const char*>(bytes_), static_cast<size_t>(size_)};
+  }
+  // The mapping becomes the caller's to end.
+  const uint8_t* Release() { return static_cast<const uint8_t*>(std::exchange(bytes_, nullptr)); }
+
+ private:
+  const void* bytes_;
+  int64_t size_;
+};
+
 // Opens a regular file for reading. The caller closes it.
 absl::StatusOr<int> OpenRegular(const std::string& path, int64_t* size) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -55,20 +80,13 @@ absl::StatusOr<int> OpenRegular(const std::string& path, int64_t* size) {
   return fd;
 }
 
-}  // namespace
-
-TokenEncoding EncodingOf(const JobSpec& job) {
-  return {job.data.format, job.data.dtype, job.model.vocab_size};
-}
-
-absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path,
-                                                           const TokenEncoding& encoding) {
+absl::StatusOr<MappedFile> MapRegular(const std::string& path, const std::string& expected) {
   int64_t size = 0;
   ASSIGN_OR_RETURN(const int fd, OpenRegular(path, &size));
   if (size == 0) {
     close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": the file is empty, expected tokens (format ", WordOf(encoding.format), ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the file is empty, expected ", expected));
   }
   void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_PRIVATE, fd, 0);
   const int error = errno;
@@ -76,9 +94,27 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
   if (mapped == MAP_FAILED) {
     return absl::ErrnoToStatus(error, absl::StrCat(path, ": cannot map ", size, " bytes"));
   }
+  return MappedFile(mapped, size);
+}
+
+}  // namespace
+
+std::string MegatronIndexOf(const std::string& path) {
+  return absl::StrCat(absl::StripSuffix(path, ".bin"), ".idx");
+}
+
+TokenEncoding EncodingOf(const JobSpec& job) {
+  return {job.data.format, job.data.dtype, job.model.vocab_size};
+}
+
+absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path,
+                                                           const TokenEncoding& encoding) {
+  ASSIGN_OR_RETURN(MappedFile mapped,
+                   MapRegular(path, absl::StrCat("tokens (format ", WordOf(encoding.format), ")")));
+  const int64_t size = std::ssize(mapped.bytes());
   std::unique_ptr<TokenFile> file(new TokenFile);
   file->path_ = path;
-  file->mapped_ = static_cast<const uint8_t*>(mapped);
+  file->mapped_ = mapped.Release();
   file->mapped_bytes_ = size;
   RETURN_IF_ERROR(file->ReadHeader(encoding));
   if (encoding.format == TokenFormat::kBytes) return file;
@@ -100,12 +136,29 @@ absl::Status TokenFile::ReadHeader(const TokenEncoding& encoding) {
     tokens_ = mapped_bytes_;
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(ReadLlmcHeader());
+  const bool is_megatron = encoding.format == TokenFormat::kMegatron;
+  RETURN_IF_ERROR(is_megatron ? ReadIndexBeside() : ReadLlmcHeader());
+  return CheckDtype(encoding, is_megatron ? "its .idx" : "its header");
+}
+
+absl::Status TokenFile::CheckDtype(const TokenEncoding& encoding, absl::string_view where) const {
   const TokenDtype found = item_bytes_ == 2 ? TokenDtype::kUint16 : TokenDtype::kUint32;
   if (!encoding.dtype || *encoding.dtype == found) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(path_, ": its header says ", WordOf(found),
+  return absl::InvalidArgumentError(absl::StrCat(path_, ": ", where, " says ", WordOf(found),
                                                  ", data.dtype says ", WordOf(*encoding.dtype),
                                                  "; leave data.dtype out"));
+}
+
+absl::Status TokenFile::ReadIndexBeside() {
+  const std::string path = MegatronIndexOf(path_);
+  ASSIGN_OR_RETURN(const MappedFile idx, MapRegular(path, "an .idx of Megatron-LM"));
+  const absl::StatusOr<MegatronIndex> index = ReadMegatronIndex(idx.bytes(), mapped_bytes_);
+  if (!index.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", index.status().message()));
+  }
+  item_bytes_ = index->item_bytes;
+  tokens_ = index->tokens;
+  return absl::OkStatus();
 }
 
 absl::Status TokenFile::ReadNoHeader(const TokenEncoding& encoding) {

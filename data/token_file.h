@@ -6,6 +6,8 @@
 //   nanogpt  no header, u16[n] or u32[n], as data.dtype says
 //   llmc     i32[256] header {magic, version, n, 0...}, then u16[n] (magic 20240520, version 1) or
 //            u32[n] (magic 20240801, version 7); the size is 1024 + n * item size, nothing more
+//   megatron no header, u16[n] or i32[n], as the .idx beside it says (data/megatron_index.h), whose
+//            pointers are followed to the end
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/spec/job_spec.h"
 
@@ -27,6 +30,9 @@ struct TokenEncoding {
   int64_t vocab_size = 0;  // ids are below it; 0: not known
 };
 TokenEncoding EncodingOf(const JobSpec& job);
+
+// The .idx that belongs to a .bin of Megatron-LM: "corpus.idx" of "corpus.bin".
+std::string MegatronIndexOf(const std::string& path);
 
 class TokenFile {
  public:
@@ -55,6 +61,8 @@ class TokenFile {
   absl::Status ReadHeader(const TokenEncoding& encoding);
   absl::Status ReadNoHeader(const TokenEncoding& encoding);
   absl::Status ReadLlmcHeader();
+  absl::Status ReadIndexBeside();
+  absl::Status CheckDtype(const TokenEncoding& encoding, absl::string_view where) const;
 
   std::string path_;
   const uint8_t* mapped_ = nullptr;

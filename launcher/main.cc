@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   weft::AddRun(app, argc > 0 ? argv[0] : "weft", &exit_code);
   weft::AddCalibrate(app, argc > 0 ? argv[0] : "weft", &exit_code);
   weft::AddDoctor(app, &exit_code);
+  weft::AddData(app, &exit_code);
   weft::AddEval(app, &exit_code);
   weft::AddGenerate(app, &exit_code);
   weft::AddExport(app, &exit_code);

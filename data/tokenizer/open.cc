@@ -59,14 +59,6 @@ std::string StatedToken(const nlohmann::json& json, const std::string& key) {
   return plain.empty() ? TextAt(ValueAt(json, ("/" + key).c_str()), "content") : plain;
 }
 
-std::optional<int32_t> IdOfToken(const TokenizerParts& parts, const std::string& text) {
-  for (const AddedToken& token : parts.added) {
-    if (token.content == text) return token.id;
-  }
-  const int32_t id = parts.texts.Find(text);
-  return id == kNoToken ? std::nullopt : std::optional(id);
-}
-
 // A .model does not say itself whether a text begins and ends with a token.
 void PutEnds(const nlohmann::json& config, TokenizerParts* parts) {
   const auto bos = IdOfToken(*parts, StatedToken(config, "bos_token"));

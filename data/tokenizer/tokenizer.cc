@@ -27,6 +27,14 @@ size_t FirstBroken(absl::string_view text) {
 
 }  // namespace
 
+std::optional<int32_t> IdOfToken(const TokenizerParts& parts, const std::string& text) {
+  for (const AddedToken& token : parts.added) {
+    if (token.content == text) return token.id;
+  }
+  const int32_t id = parts.texts.Find(text);
+  return id == kNoToken ? std::nullopt : std::optional(id);
+}
+
 absl::StatusOr<Tokenizer> Tokenizer::Make(TokenizerParts parts) {
   Tokenizer tokenizer;
   std::vector<AddedToken> as_given, normalized;
@@ -121,6 +129,10 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skips_specials
     tokens.emplace_back(parts_.texts.Text(id));
   }
   return Decoded(parts_.decoder, std::move(tokens), keeps_bytes);
+}
+
+std::optional<int32_t> Tokenizer::IdOf(const std::string& token) const {
+  return IdOfToken(parts_, token);
 }
 
 int64_t Tokenizer::vocab_size() const {

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -52,6 +53,9 @@ struct TokenizerParts {
   std::set<int32_t> ends_of_text;
 };
 
+// The id of an added token or of one of the vocabulary, by its text there.
+std::optional<int32_t> IdOfToken(const TokenizerParts& parts, const std::string& text);
+
 // TokenizerScratch is what encoding writes into. It serves one tokenizer.
 class TokenizerScratch {
  private:
@@ -84,6 +88,12 @@ class Tokenizer {
   // text has none. `keeps_bytes`: of the others too, in place of a U+FFFD.
   std::string Decode(absl::Span<const int32_t> ids, bool skips_specials = false,
                      bool keeps_bytes = false) const;
+
+  // The post-processor puts these before and behind a text.
+  const std::vector<int32_t>& before() const { return parts_.before; }
+  const std::vector<int32_t>& after() const { return parts_.after; }
+  // IdOfToken of its parts.
+  std::optional<int32_t> IdOf(const std::string& token) const;
 
   int64_t vocab_size() const;             // largest id + 1
   std::set<int32_t> special_ids() const;  // of added tokens

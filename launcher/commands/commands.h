@@ -31,6 +31,8 @@ void AddJobChanges(CLI::App& app, int* exit_code);
 void AddHostVerbs(CLI::App& app, int* exit_code);
 void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code);
 void AddDoctor(CLI::App& app, int* exit_code);
+// data prepare
+void AddData(CLI::App& app, int* exit_code);
 void AddEval(CLI::App& app, int* exit_code);
 void AddGenerate(CLI::App& app, int* exit_code);
 void AddExport(CLI::App& app, int* exit_code);

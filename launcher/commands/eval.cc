@@ -13,13 +13,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/prepare/text_kind.h"
+#include "data/prepare/token_cache.h"
 #include "data/sampling.h"
 #include "data/token_file.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
 #include "launcher/commands/option_checks.h"
+#include "launcher/commands/prepare_progress.h"
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/inference/inference_run.h"
+#include "launcher/job_file/hub_cache.h"
+#include "launcher/job_file/text_data.h"
+#include "launcher/machine/machine.h"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
 #include "plan/memory/inference_memory.h"
@@ -31,7 +37,7 @@ namespace {
 struct EvalArguments {
   InferenceOptions options;
   std::vector<std::string> data;
-  std::string dtype_name;
+  std::string dtype_name, tokenizer;
   std::optional<int64_t> seq_len, steps;
   int64_t batch = 0;  // 0: as the run
   bool json = false;
@@ -98,9 +104,9 @@ absl::StatusOr<nlohmann::json> RequestOf(const EvalArguments& arguments, const C
   std::vector<std::string> files;
   const bool given = !arguments.data.empty();
   if (!own.format) {
-    return absl::InvalidArgumentError(
-        "a Hugging Face directory does not say how token files are kept; name it with --format: "
-        "bytes, llmc or nanogpt");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a Hugging Face directory does not say how token files are kept; name it with --format: ",
+        Alternatives(WordsOf(TokenFormat{})), ", or text and its tokenizer with --tokenizer"));
   }
   if (!given && !own.files.empty() && arguments.options.format()) {
     return absl::InvalidArgumentError(
@@ -193,16 +199,56 @@ absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundW
   return result;
 }
 
-int Eval(const EvalArguments& arguments) {
+// Where --data names texts and there is a tokenizer, makes their tokens and says where they are, in
+// `arguments` and `choice`. A --format says that they are no texts.
+absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
+                       EvalArguments* arguments, DataChoice* choice) {
+  std::string tokenizer = arguments->tokenizer;
+  if (tokenizer.empty() && !found.manifest && HoldsTokenizer(found.path)) tokenizer = found.path;
+  if (!tokenizer.empty()) {
+    ASSIGN_OR_RETURN(tokenizer, LocalModel(tokenizer, tokenizer));
+  }
+  const bool are_texts =
+      !arguments->data.empty() && !choice->format &&
+      std::all_of(arguments->data.begin(), arguments->data.end(),
+                  [](const std::string& file) { return FormatOfName(file).ok(); });
+  if (tokenizer.empty() || !are_texts) {
+    if (arguments->tokenizer.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--tokenizer: is of texts; name files of them with --data, and no --format");
+  }
+  CacheRequest request{.folder = DefaultTokenCache(),
+                       .rules = {.tokenizer = tokenizer, .bos = {}, .eos = {}},
+                       .threads = UsableCores(),
+                       .on_progress = ShowPrepareProgress(),
+                       .stop = &stop};
+  if (request.folder.empty()) {
+    return absl::InvalidArgumentError(
+        "XDG_CACHE_HOME, HOME: neither says where the tokens may be kept; set one");
+  }
+  choice->format = TokenFormat::kNanogpt;
+  for (std::string& file : arguments->data) {
+    ASSIGN_OR_RETURN(const TextFormat format, FormatOfName(file));
+    ASSIGN_OR_RETURN(const auto tokens, TokensOfText(file, format, request));
+    file = tokens->path;
+    choice->dtype = tokens->item_bytes == 2 ? TokenDtype::kUint16 : TokenDtype::kUint32;
+  }
+  return absl::OkStatus();
+}
+
+int Eval(EvalArguments arguments) {
   std::atomic<bool> stop{false};
   const SignalWatcher signals({SIGINT, SIGTERM, SIGHUP}, [&stop](int) { stop = true; });
   const absl::StatusOr<FoundWeights> found = FindWeights(arguments.options.target);
   if (!found.ok()) return Fail(found.status());
   for (const std::string& refused : found->refused)
     std::cerr << "weft: damaged: " << refused << "\n";
-  const DataChoice choice{.format = arguments.options.format(),
-                          .dtype = arguments.dtype(),
-                          .seq_len = arguments.seq_len};
+  DataChoice choice{.format = arguments.options.format(),
+                    .dtype = arguments.dtype(),
+                    .seq_len = arguments.seq_len};
+  const absl::Status texts = TakeTexts(*found, stop, &arguments, &choice);
+  if (absl::IsCancelled(texts)) return kExitInterrupted;
+  if (!texts.ok()) return Fail(texts);
   const absl::StatusOr<CheckpointData> own = DataOf(*found, choice);
   if (!own.ok()) return Fail(own.status());
   const absl::StatusOr<EvalResult> result = Evaluate(arguments, *found, *own, stop);
@@ -223,6 +269,9 @@ void AddEval(CLI::App& app, int* exit_code) {
   AddInferenceOptions(eval, &arguments->options);
   eval->add_option("--data", arguments->data,
                    "files to evaluate, all of them; default: what the run validated on");
+  eval->add_option("--tokenizer", arguments->tokenizer,
+                   "of texts in --data: a folder, or its file; default: the Hugging Face "
+                   "directory's");
   eval->add_option("--dtype", arguments->dtype_name,
                    "of an id in files without a header; default: the run's, or uint16")
       ->check(CLI::IsMember({"uint16", "uint32"}));

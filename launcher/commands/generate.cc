@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,6 +20,7 @@
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/inference/inference_run.h"
 #include "launcher/inference/token_text.h"
+#include "launcher/job_file/text_data.h"
 #include "plan/errors.h"
 #include "plan/memory/inference_memory.h"
 #include "process/signals.h"
@@ -58,13 +58,9 @@ absl::StatusOr<std::string> PromptText(const GenerateArguments& arguments,
 absl::StatusOr<TokenText> OpenText(const GenerateArguments& arguments, const FoundWeights& found,
                                    std::optional<TokenFormat> format) {
   std::string tokenizer = arguments.tokenizer;
-  if (tokenizer.empty() && !found.manifest && !format && !arguments.prompt_ids) {
-    std::error_code error;
-    for (const char* const file :
-         {"/tokenizer.json", "/tekken.json", "/tokenizer.model", "/vocab.json"}) {
-      if (std::filesystem::exists(found.path + file, error)) tokenizer = found.path;
-    }
-  }
+  const bool may_be_beside =
+      tokenizer.empty() && !found.manifest && !format && !arguments.prompt_ids;
+  if (may_be_beside && HoldsTokenizer(found.path)) tokenizer = found.path;
   absl::StatusOr<TokenText> text = TokenText::Open(format, tokenizer);
   if (text.ok() || arguments.tokenizer == tokenizer) return text;
   return absl::InvalidArgumentError(

@@ -1,6 +1,9 @@
 #include "launcher/commands/inference_options.h"
 
+#include <vector>
+
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "launcher/commands/option_checks.h"
 #include "launcher/machine/machine.h"
 
@@ -21,8 +24,10 @@ void AddInferenceOptions(CLI::App* verb, InferenceOptions* options) {
                    "Hugging Face directory")
       ->required();
   verb->add_option("--format", options->format_name,
-                   "how token files are kept: bytes, llmc or nanogpt; default: as the run's")
-      ->check(CLI::IsMember({"bytes", "llmc", "nanogpt"}));
+                   absl::StrCat("how token files are kept: ", Alternatives(WordsOf(TokenFormat{})),
+                                "; default: as the run's"))
+      ->check(CLI::IsMember(
+          std::vector<std::string>(WordsOf(TokenFormat{}).begin(), WordsOf(TokenFormat{}).end())));
   verb->add_option("--backend", options->backend, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();

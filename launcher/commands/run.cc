@@ -25,6 +25,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/host_options.h"
 #include "launcher/commands/job_preparation.h"
+#include "launcher/commands/prepare_progress.h"
 #include "launcher/commands/run_checks.h"
 #include "launcher/commands/run_in_batch.h"
 #include "launcher/commands/run_in_slurm.h"
@@ -33,6 +34,7 @@
 #include "launcher/job_file/resolved_yaml.h"
 #include "launcher/machine/addresses.h"
 #include "launcher/machine/child_process.h"
+#include "launcher/machine/machine.h"
 #include "launcher/machine/open_mpi.h"
 #include "launcher/run/detach.h"
 #include "launcher/run/foreground.h"
@@ -117,7 +119,7 @@ bool HasAllFiles(const JobSpec& job, const RunPaths& paths, int64_t saved_step, 
 }
 
 // More steps are an ordinary resume, as long as the learning rate keeps its curve. They are asked
-// for in tokens where the job does so: it takes one of the two keys. `job`: resolved.
+// for in tokens or epochs where the job does so: it takes one of the three. `job`: resolved.
 void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const JobSpec& job,
                     int64_t after_step) {
   std::string given = ShellWord(arguments.path);
@@ -130,6 +132,10 @@ void PrintHowToGoOn(const RunArguments& arguments, const JobFile& file, const Jo
   if (file.tree.FindPath("training.tokens") != nullptr) {
     std::cout << " --set training.tokens="
               << steps * job.training.global_batch_size * job.training.seq_len;
+  } else if (const Value* const epochs = file.tree.FindPath("training.epochs")) {
+    const double more = ParseNumber(epochs->scalar).value_or(0) * static_cast<double>(steps) /
+                        static_cast<double>(job.training.steps);
+    std::cout << " --set training.epochs=" << NumberText(more);
   } else {
     std::cout << " --set training.steps=" << steps;
   }
@@ -198,6 +204,8 @@ int Summary(const RunArguments& arguments, const JobFile& file, const JobSpec& j
 JobFileOptions OptionsFor(const RunArguments& arguments) {
   JobFileOptions options = arguments.options;
   TakeNamedHosts(arguments.hosts, &options);
+  options.on_tokens = ShowPrepareProgress();
+  options.token_threads = UsableCores();
   return options;
 }
 

@@ -12,11 +12,13 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/job_preparation.h"
 #include "launcher/commands/option_checks.h"
+#include "launcher/commands/prepare_progress.h"
 #include "launcher/commands/service_options.h"
 #include "launcher/commands/submit_array.h"
 #include "launcher/commands/submit_kubernetes.h"
 #include "launcher/commands/submit_slurm.h"
 #include "launcher/job_file/resolved_yaml.h"
+#include "launcher/machine/machine.h"
 #include "launcher/run/submission.h"
 #include "launcher/service/job_view.h"
 #include "launcher/slurm/array.h"
@@ -232,6 +234,8 @@ int Submit(SubmitArguments arguments) {
 void AddSubmit(CLI::App& app, const std::string& program, int* exit_code) {
   const auto arguments = std::make_shared<SubmitArguments>();
   arguments->options.to_run = true;
+  arguments->options.on_tokens = ShowPrepareProgress();
+  arguments->options.token_threads = UsableCores();
   arguments->program = program;
   CLI::App* submit = app.add_subcommand(
       "submit", "queue a job file: at a weftd that serves jobs, at Slurm or at Kubernetes");

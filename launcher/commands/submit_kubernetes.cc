@@ -64,6 +64,12 @@ int SubmitToKubernetes(const std::string& path, const JobFileOptions& options, b
   if (!file.ok()) return FailJobFile(file.status());
   const JobSpec& job = file->job;
   absl::Status status = CheckPodPaths(job);
+  if (status.ok() && !file->has_tokens) {
+    status = absl::InvalidArgumentError(
+        "data.train: is text, which pods do not tokenise; make files of tokens on their volume "
+        "with "
+        "weft data prepare, and name those");
+  }
   const std::optional<Layout> fixed = FixedLayout(job);
   const absl::StatusOr<Plan> plan =
       fixed ? PlanFor(job, *fixed, Purpose::kRun) : FindPlan(job, Purpose::kRun);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/verify.h"
+#include "launcher/job_file/hub_cache.h"
 #include "launcher/job_file/model_config.h"
 #include "launcher/run/run_folder.h"
 #include "plan/errors.h"
@@ -150,8 +151,9 @@ absl::StatusOr<CheckpointData> DataOfRun(const Manifest& manifest) {
   return data;
 }
 
-absl::StatusOr<FoundWeights> AnyWeights(const std::string& target) {
+absl::StatusOr<FoundWeights> AnyWeights(const std::string& given) {
   FoundWeights weights;
+  ASSIGN_OR_RETURN(const std::string target, LocalModel(given, given));
   if (IsHuggingFace(target)) {
     std::error_code error;
     weights.path = std::filesystem::absolute(target, error).lexically_normal().string();

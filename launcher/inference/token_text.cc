@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "data/unicode.h"
+#include "launcher/job_file/hub_cache.h"
 #include "plan/errors.h"
 
 namespace weft {
@@ -24,7 +25,8 @@ absl::StatusOr<TokenText> TokenText::Open(std::optional<TokenFormat> format,
     return absl::InvalidArgumentError(
         "--tokenizer: this model was trained on bytes, which are their own ids; leave it out");
   }
-  ASSIGN_OR_RETURN(text.tokenizer_, Tokenizer::Open(tokenizer));
+  ASSIGN_OR_RETURN(const std::string local, LocalModel(tokenizer, tokenizer));
+  ASSIGN_OR_RETURN(text.tokenizer_, Tokenizer::Open(local));
   return text;
 }
 

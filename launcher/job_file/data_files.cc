@@ -1,6 +1,5 @@
 #include "launcher/job_file/data_files.h"
 
-#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "data/file_pattern.h"
+#include "data/prepare/text_kind.h"
+#include "data/token_file.h"
 #include "data/token_judge.h"
 #include "launcher/job_file/run_paths.h"
 #include "plan/keys/key_field.h"
@@ -22,69 +24,6 @@ namespace weft {
 namespace {
 
 constexpr absl::string_view kListForm = "expected a file, or a list of files: [corpus.txt]";
-
-// Files of patterns, with bounds on what is looked at: "/*/*/*/*/*" is the whole machine.
-class Pattern {
- public:
-  // Sorted. A file of exactly that name wins over its meaning as a pattern. InvalidArgument if more
-  // is found than a job can mean.
-  static absl::StatusOr<std::vector<std::string>> Expand(const std::string& pattern) {
-    std::error_code error;
-    if (std::filesystem::exists(pattern, error)) return std::vector<std::string>{pattern};
-    Pattern found;
-    found.paths_ = {absl::StartsWith(pattern, "/") ? "/" : ""};
-    for (const absl::string_view part : absl::StrSplit(pattern, '/', absl::SkipEmpty())) {
-      found.Descend(std::string(part));
-      if (found.looked_at_ <= kMostEntries && std::ssize(found.paths_) <= kMostFiles) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          pattern, " meets more than ", kMostEntries, " files and folders, or matches more than ",
-          kMostFiles, "; name fewer, with fewer wildcards"));
-    }
-    std::sort(found.paths_.begin(), found.paths_.end());  // by bytes: the same on every machine
-    return found.paths_;
-  }
-
- private:
-  static constexpr int64_t kMostEntries = 200'000;
-  static constexpr int64_t kMostFiles = 20'000;  // each becomes a mapping of every worker
-
-  // Replaces each path so far by what in it matches `part`.
-  void Descend(const std::string& part) {
-    std::vector<std::string> next;
-    for (const std::string& path : paths_) {
-      if (part.find_first_of("*?[\\") == std::string::npos) {
-        std::error_code error;
-        const std::string inner = Join(path, part);
-        ++looked_at_;
-        if (std::filesystem::exists(inner, error)) next.push_back(inner);
-      } else {
-        List(path, part, &next);
-      }
-      if (looked_at_ > kMostEntries) break;
-    }
-    paths_ = std::move(next);
-  }
-
-  void List(const std::string& folder, const std::string& part, std::vector<std::string>* into) {
-    std::error_code error;
-    const std::filesystem::path here = folder.empty() ? "." : folder;
-    for (std::filesystem::directory_iterator entry(here, error), end; !error && entry != end;
-         entry.increment(error)) {
-      if (++looked_at_ > kMostEntries) return;
-      const std::string name = entry->path().filename().string();
-      if (fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0) {
-        into->push_back(Join(folder, name));
-      }
-    }
-  }
-
-  static std::string Join(const std::string& folder, const std::string& name) {
-    return folder.empty() || folder == "/" ? folder + name : absl::StrCat(folder, "/", name);
-  }
-
-  std::vector<std::string> paths_;
-  int64_t looked_at_ = 0;
-};
 
 // Why a file cannot be trained on; nullopt: it can.
 struct Unusable {
@@ -124,7 +63,7 @@ void AddFiles(const std::string& given, const Value& where, absl::string_view ke
               const DataFileOptions& options, Issues* issues, std::vector<DataSource>* sources,
               std::vector<std::string>* notes) {
   const std::string pattern = AbsolutePath(given, options.job_folder);
-  const absl::StatusOr<std::vector<std::string>> files = Pattern::Expand(pattern);
+  const absl::StatusOr<std::vector<std::string>> files = ExpandFilePattern(pattern);
   if (!files.ok()) {
     issues->Add(where.place, absl::StrCat(key, ".path"), files.status().message());
     return;
@@ -202,7 +141,14 @@ std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
 Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& train,
                     const DataFileOptions& options, std::vector<std::string>* notes) {
   const Value* const given = values.Node("format");
+  if (given != nullptr && (given->word() == kTextData || given->word() == "jsonl")) {
+    return Value::Scalar(kTextData);
+  }
   if (given != nullptr && !given->is_auto()) return *given;
+  if (options.has_tokenizer && !train.empty() && FormatOfName(train[0].path).ok()) {
+    notes->push_back(absl::StrCat("data.format: auto: ", train[0].path, " is text"));
+    return Value::Scalar(kTextData);
+  }
   // Only plain ids have a width of their own to say.
   const Value* const dtype = values.Node("dtype");
   const bool are_ids = dtype != nullptr && !dtype->is_auto();
@@ -248,13 +194,11 @@ Value SettledData(const Value& data, const DataFileOptions& options, Issues* iss
 
 absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids) {
   std::error_code error;
-  if (std::filesystem::exists(path + ".idx", error) ||
-      std::filesystem::exists(std::filesystem::path(path).replace_extension(".idx"), error)) {
+  if (absl::EndsWith(path, ".idx")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("auto: ", path,
-                     " has an .idx beside it (megatron), which is not supported "
-                     "yet; use bytes, llmc or nanogpt"));
+        absl::StrCat("auto: ", path, " is the index of a .bin; name that"));
   }
+  if (std::filesystem::exists(MegatronIndexOf(path), error)) return TokenFormat::kMegatron;
   char head[4] = {};
   std::ifstream stream(path, std::ios::binary);
   stream.read(head, sizeof(head));
@@ -262,16 +206,17 @@ absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids) {
   std::memcpy(&magic, head, sizeof(magic));
   if (magic == kLlmcGpt2Magic || magic == kLlmcLlamaMagic) return TokenFormat::kLlmc;
   if (head[0] == '{') {
-    return absl::InvalidArgumentError(
-        absl::StrCat("auto: ", path,
-                     " begins with { (jsonl), which is not supported yet; use "
-                     "bytes to train on its bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "auto: ", path,
+        " begins with { (JSON lines); name their tokenizer with data.tokenizer, or use "
+        "format bytes to train on its bytes"));
   }
   if (are_ids || absl::EndsWith(path, ".bin")) return TokenFormat::kNanogpt;
   return absl::InvalidArgumentError(
       absl::StrCat("auto: ", path,
                    " has no header and no name that tells its format; use bytes "
-                   "(one token per byte), llmc or nanogpt"));
+                   "(one token per byte), llmc, nanogpt or megatron, or name a tokenizer with "
+                   "data.tokenizer"));
 }
 
 }  // namespace weft

@@ -11,9 +11,14 @@
 namespace weft {
 
 struct DataFileOptions {
-  std::string job_folder;   // what relative paths are relative to
-  bool check_files = true;  // false: planning where the data is not
+  std::string job_folder;      // what relative paths are relative to
+  bool check_files = true;     // false: planning where the data is not
+  bool has_tokenizer = false;  // `auto` takes text as text
 };
+
+// The word at data.format of what SettledData returns where the files are text, which has to be
+// tokenised: no TokenFormat.
+inline constexpr char kTextData[] = "text";
 
 // Returns section `data` with the files that data.train and data.valid mean, absolute and each by
 // its name, and with the format that they have.
@@ -21,7 +26,7 @@ Value SettledData(const Value& data, const DataFileOptions& options, Issues* iss
                   std::vector<std::string>* notes);
 
 // Returns the format that a file's first bytes look like; InvalidArgument if it is of a kind weft
-// cannot read, or cannot be told (formats.md of other tools: llm.c and nanoGPT .bin, Megatron .idx,
+// cannot read, or cannot be told (formats.md of other tools: llm.c, nanoGPT and Megatron .bin,
 // JSON lines). `are_ids`: it is said to hold ids (data.dtype), whatever it is called.
 absl::StatusOr<TokenFormat> SniffFormat(const std::string& path, bool are_ids);
 

@@ -222,15 +222,19 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   ReplaceCluster(options, &*tree, &issues);
   ApplySets(options.sets, &*tree, &issues, &file.notes);
   CheckKeys(*tree, &issues);
-  file.job =
-      ReadJob(*tree, FolderOf(path), {options.check_files, options.to_run}, &issues, &file.notes);
+  ReadJobResult read =
+      ReadJob(*tree, FolderOf(path),
+              {options.check_files, options.to_run, options.on_tokens, options.token_threads},
+              &issues, &file.notes);
+  file.job = std::move(read.job);
+  file.has_tokens = read.has_tokens;
   TakeNamedHosts(options, *tree, &file);
   AddBrokenRules(Validate(file.job), *tree, &issues);
   if (options.to_run && CheckModel(file.job.model).ok()) {
     AddBrokenRules(RunIssues(file.job), *tree, &issues);
   }
   if (issues.empty() && options.check_files) {
-    CheckData(file.job, *tree, &issues, &file.notes);
+    if (read.has_tokens) CheckData(file.job, *tree, &issues, &file.notes);
     CheckInitWeights(file.job, options.fresh, *tree, &issues, &file.notes);
   }
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());

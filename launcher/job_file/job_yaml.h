@@ -1,12 +1,14 @@
 // job.yaml -> JobSpec: the one parser of what people write (docs/job_yaml.md). Strict, with every
 // error at once, each with file, line, key, value found, what is allowed and the next step.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "data/prepare/prepare.h"
 #include "plan/keys/value.h"
 #include "plan/search/plan.h"
 #include "plan/spec/job_spec.h"
@@ -14,10 +16,13 @@
 namespace weft {
 
 struct JobFileOptions {
-  std::vector<std::string> sets = {};       // "training.steps=100", in the order given
-  bool check_files = true;                  // false: data files need not be on this machine
-  bool fresh = false;                       // a run that is there already is not gone on with
-  bool to_run = false;                      // refuse what can be planned but not run yet
+  std::vector<std::string> sets = {};  // "training.steps=100", in the order given
+  bool check_files = true;             // false: data files need not be on this machine
+  bool fresh = false;                  // a run that is there already is not gone on with
+  bool to_run = false;                 // refuse what can be planned but not run yet
+  // Given, texts are tokenised, and this is told how far that is.
+  std::function<void(const PrepareProgress&)> on_tokens = {};
+  int token_threads = 1;                    // by so many threads
   std::optional<std::string> cluster = {};  // replaces the job's cluster, before `sets`
   std::optional<int> nodes = {};            // in place of the job's or the profile's
   // How many hosts are named, and the fewest slots that one of them was given (0: none was): they
@@ -34,6 +39,7 @@ struct JobFile {
   // Hosts are named, and neither the file nor whoever named them says how many slots each has: what
   // `job` says is the profile's guess.
   bool slots_as_offered = false;
+  bool has_tokens = true;          // false: the data is text that has not been tokenised
   std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
 
   // Takes the interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto.

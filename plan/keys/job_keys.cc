@@ -56,11 +56,15 @@ constexpr JobKey kJobKeys[] = {
      "weights to start from, at step 0 with new optimizer states", "-", kAny,
      "initial_load_path ExistingCheckpointInit.path pretrained_model_name_or_path "
      "model_name_or_path"},
-    {"tokenizer.path", kNotBuilt, nullptr, "a tokenizer for texts", "", kAny,
-     "hf_assets_path tokenizer_name_or_path vocab_file tokenizer_name"},
     {"data.train", kSource, WEFT_FIELD(data.train),
      "a file, a glob, or a list of them; sampled in proportion to size", "required", kAny,
      "data_stages train_data_paths data-path"},
+    {"data.tokenizer", kInput, nullptr, "of texts in data.train: a folder, or its file",
+     "beside the model", kAny,
+     "tokenizer tokenizer.path tokenizer.hf_assets_path tokenizer.tokenizer_name_or_path "
+     "tokenizer.vocab_file tokenizer.tokenizer_name tokenizer_name_or_path vocab_file "
+     "tokenizer_name hf_assets_path"},
+    {"data.cache", kInput, nullptr, "folder for the tokens of texts", "~/.cache/weft/tokens"},
     {"data.valid", kSource, WEFT_FIELD(data.valid), "held-out files, as data.train lists its own",
      "-"},
     {"data.split", kMathematics, WEFT_FIELD(data.split),
@@ -99,6 +103,9 @@ constexpr JobKey kJobKeys[] = {
      "required, or tokens", Between(1, kMaxSteps),
      "tokens.train_steps train_iters max_steps train-iters max_iters"},
     {"training.tokens", kInput, nullptr, "instead of steps; rounded up to whole steps", "-"},
+    {"training.epochs", kInput, nullptr,
+     "instead of steps: passes over data.train; rounded up to whole steps", "-", kAny,
+     "num_train_epochs num_epochs"},
     {"training.gradient_clipping", kAdjustable, WEFT_FIELD(training.gradient_clipping),
      "gradients are scaled down to this global norm; 0: off", "", kNotNegative,
      "max_norm optimizer.clip_grad max_grad_norm clip-grad gradient_clip_val"},

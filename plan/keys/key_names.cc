@@ -32,7 +32,6 @@ constexpr Hint kHints[] = {
     {"decay_ratio", "is a share of the steps elsewhere; write lr_scheduler.decay_steps",
      "training.steps"},
     {"max_duration", "holds a number and a unit; write training.steps or training.tokens"},
-    {"num_train_epochs", "counts passes over the data; write training.steps or training.tokens"},
     {"checkpoint_activations", "is a flag; write activation_checkpointing.mode: full or none"},
     {"recompute_layer", "is a flag; write activation_checkpointing.mode: full or none"},
     {"gradient_checkpointing", "is a flag; write activation_checkpointing.mode: full or none"},

@@ -13,7 +13,7 @@ Words WordsOf(Scheduler) {
 }
 
 Words WordsOf(TokenFormat) {
-  static constexpr absl::string_view kWords[] = {"bytes", "llmc", "nanogpt"};
+  static constexpr absl::string_view kWords[] = {"bytes", "llmc", "nanogpt", "megatron"};
   return kWords;
 }
 

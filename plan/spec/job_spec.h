@@ -24,7 +24,7 @@
 
 namespace weft {
 
-enum class TokenFormat { kBytes, kLlmc, kNanogpt };
+enum class TokenFormat { kBytes, kLlmc, kNanogpt, kMegatron };
 enum class TokenDtype { kUint16, kUint32 };  // of an id in a file
 enum class LrSchedule { kConstant, kLinear, kCosine };
 enum class ResumeMode { kAuto, kNone };

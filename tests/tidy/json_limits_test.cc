@@ -44,6 +44,10 @@ const std::vector<JsonRow>& Rows() {
        "`tokenizer.json`, `tekken.json`, `vocab.json`"},
       {"data/tokenizer/json_text.cc", "kMostIndexBytes",
        "`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`"},
+      {"data/prepare/chunk_encoder.cc", "kMostRowBytes", "a row of JSON lines that are prepared"},
+      {"data/prepare/prepared.cc", "kMostJobTextBytes", kTrusted},
+      {"data/prepare/token_cache.cc", "kMostJobTextBytes", kTrusted},
+      {"data/prepare/prepared_files.cc", "kMostJobTextBytes", kTrusted},
       {"text/json_lines.cc", kDefaultLimit,
        "a line of `events.jsonl`, `metrics.jsonl` or the ledger"},
       {"launcher/commands/slurm_verbs.cc", kDefaultLimit, "the last line of `metrics.jsonl`"},
@@ -86,7 +90,8 @@ std::optional<int64_t> ValueOf(const std::string& text, const std::string& name)
 int64_t LimitOf(const JsonRow& row) {
   for (const std::string& path :
        {row.source, std::string("text/json.h"), std::string("data/whole_file.h"),
-        std::string("checkpoint/manifest.h"), std::string("launcher/machine/calibration.h")}) {
+        std::string("checkpoint/manifest.h"), std::string("data/prepare/chunk_reader.h"),
+        std::string("launcher/machine/calibration.h")}) {
     if (const std::optional<int64_t> value = ValueOf(TextOf(path), row.limit)) return *value;
   }
   ADD_FAILURE() << row.source << ": nobody says what " << row.limit << " is";

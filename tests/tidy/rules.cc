@@ -42,6 +42,8 @@ std::string LibraryOf(const std::string& header) {
       {"pcre2.h", "pcre2"},
       {"utf8proc.h", "utf8proc"},
       {"simdjson.h", "simdjson"},
+      {"zlib.h", "zlib"},
+      {"zstd.h", "zstd"},
       {"benchmark/", "benchmark"},
       {"mpi.h", "mpi"},
       {"cblas.h", "cblas"},

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "data/tokenizer/charsmap.h"
@@ -54,6 +55,31 @@ TEST(GoldenTokenizers, EncodeAndDecodeAsTheOriginalsDo) {
       EXPECT_EQ(WithReplacements(tokenizer->Decode(*ids)), each[2].get<std::string>())
           << row["name"] << ": " << each[0];
     }
+  }
+}
+
+// Each thread has a scratch of its own; what the tokenizer holds is shared.
+TEST(GoldenTokenizers, AreSharedByThreads) {
+  for (const GoldenJson& row : GoldenRows()) {
+    const absl::StatusOr<Tokenizer> tokenizer = OpenedRow(row);
+    ASSERT_TRUE(tokenizer.ok()) << row["name"] << tokenizer.status();
+    std::vector<std::vector<int32_t>> ids(2);
+    std::vector<std::string> texts(2);
+    {
+      std::vector<std::jthread> threads;
+      for (size_t thread = 0; thread < ids.size(); ++thread) {
+        threads.emplace_back([&, thread] {
+          TokenizerScratch scratch;
+          for (const GoldenJson& each : row["cases"]) {
+            (void)tokenizer->Encode(each[0].get<std::string>(), {}, &scratch, &ids[thread]);
+          }
+          texts[thread] = tokenizer->Decode(ids[thread]);
+        });
+      }
+    }
+    EXPECT_EQ(ids[0], ids[1]) << row["name"];
+    EXPECT_EQ(texts[0], texts[1]) << row["name"];
+    EXPECT_FALSE(ids[0].empty()) << row["name"];
   }
 }
 

@@ -426,7 +426,7 @@ TEST(HuggingFaceDirectory, IsRefusedByName) {
     EXPECT_EQ(ran.exit_code, 2) << arguments << ran.out << ran.err;
     EXPECT_THAT(ran.err, HasSubstr(text)) << arguments;
   };
-  says("eval hf --data corpus.txt", "name it with --format: bytes, llmc or nanogpt");
+  says("eval hf --data corpus.txt", "name it with --format: bytes, llmc, nanogpt or megatron");
   says("eval hf --format bytes", "nothing was held out for these weights; name files");
   says("eval hf --format words --data corpus.txt", "--format");
   says("eval hf --format bytes --data corpus.txt --seq-len 41",

@@ -48,6 +48,15 @@ class KubernetesCommands : public ::testing::Test {
   const std::string job_ = folder_.path() + "/pods.yaml";
 };
 
+TEST_F(KubernetesCommands, PodsTakeNoText) {
+  const Ran ran = Weft("submit " + job_ +
+                       " --dry-run --set data.format=text --set data.tokenizer=/data/model "
+                       "--set data.train=/data/notes.jsonl");
+  EXPECT_EQ(ran.exit_code, 2) << ran.out;
+  EXPECT_THAT(ran.err, HasSubstr("data.train: is text, which pods do not tokenise; make files of "
+                                 "tokens on their volume with weft data prepare"));
+}
+
 TEST_F(KubernetesCommands, StopDeletesTheJobAndWaits) {
   PlayKubectl("exit 0");
   const Ran ran = Weft("stop " + job_);

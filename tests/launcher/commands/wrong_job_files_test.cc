@@ -35,8 +35,8 @@ std::vector<WrongFile> NotAJobFile() {
       {"share_of_the_steps", JobWith("optimizer:", "warmup_ratio: 0.1\noptimizer:"),
        "job.yaml:16: warmup_ratio: is a share of the steps; write lr_scheduler.warmup_steps: 2"},
       {"epochs", JobWith("optimizer:", "num_train_epochs: 3\noptimizer:"),
-       "job.yaml:16: num_train_epochs: counts passes over the data; write training.steps or "
-       "training.tokens"},
+       "job.yaml:16: training.epochs: stands beside training.steps of job.yaml:15; keep one of the "
+       "two"},
       {"model_type_misspelled", JobWith("gpt2", "gtp2"),
        "job.yaml:3: model.model_type: found gtp2, which weft does not know; did you mean gpt2?"},
       {"key_of_another_section", JobWith("steps: 20", "steps: 20\n  pp: 2"),

@@ -495,7 +495,13 @@ TEST_F(JobYaml, SniffsTheFormatAndSaysWhich) {
   file = Read(automatic, {"data.train=[{path: raw.bin}]"});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->job.data.format, TokenFormat::kNanogpt);
-  EXPECT_THAT(Error(automatic, {"data.train=[{path: lines.txt}]"}), HasSubstr("(jsonl)"));
+  folder_.Write("raw.idx", "no index");
+  EXPECT_THAT(Error(automatic, {"data.train=[{path: raw.bin}]"}),
+              HasSubstr("raw.idx: found no header of Megatron-LM's .idx"));
+  EXPECT_THAT(Error(automatic, {"data.train=[{path: raw.idx}]"}),
+              HasSubstr("raw.idx is the index of a .bin; name that"));
+  EXPECT_THAT(Error(automatic, {"data.train=[{path: lines.txt}]"}),
+              HasSubstr("(JSON lines); name their tokenizer with data.tokenizer"));
   EXPECT_THAT(Error(automatic), HasSubstr("corpus.txt has no header and no name that tells"));
 }
 

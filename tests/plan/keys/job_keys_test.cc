@@ -19,12 +19,14 @@ namespace {
 
 TEST(JobKeys, AreFrozen) {
   const std::vector<std::string> frozen = absl::StrSplit(
-      "job.name job.output_dir model.path model.init_from tokenizer.path data.train data.valid "
+      "job.name job.output_dir model.path model.init_from data.train data.tokenizer data.cache "
+      "data.valid "
       "data.split data.format data.dtype data.bos_token_id data.eos_token_id "
       "data.reset_attention_mask "
       "data.reset_position_ids data.num_workers training.seq_len training.micro_batch_size "
       "training.global_batch_size training.gradient_accumulation_steps training.steps "
-      "training.tokens training.gradient_clipping training.mixed_precision training.reduce_dtype "
+      "training.tokens training.epochs training.gradient_clipping training.mixed_precision "
+      "training.reduce_dtype "
       "training.fp8_fast_accumulation training.seed "
       "training.max_consecutive_skipped_steps training.head_chunk_tokens fp16.loss_scale "
       "fp16.initial_scale_power fp16.loss_scale_window fp16.hysteresis fp16.min_loss_scale "

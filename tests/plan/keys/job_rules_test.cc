@@ -637,9 +637,10 @@ TEST(Words, AreParsedBack) {
   ExpectParsedBack<TokenFormat>();
   ExpectParsedBack<OptimizerKind>();
   ExpectParsedBack<LrSchedule>();
-  EXPECT_EQ(ParseTokenFormat("jsonl").status(),
-            absl::InvalidArgumentError(
-                "\"jsonl\" is not a token format that weft reads; use bytes, llmc or nanogpt"));
+  EXPECT_EQ(
+      ParseTokenFormat("jsonl").status(),
+      absl::InvalidArgumentError(
+          "\"jsonl\" is not a token format that weft reads; use bytes, llmc, nanogpt or megatron"));
 }
 
 }  // namespace

@@ -1,0 +1,357 @@
+#include "data/prepare/prepared_files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "data/megatron_index.h"
+#include "data/token_judge.h"
+#include "data/whole_file.h"
+#include "plan/errors.h"
+#include "process/failpoint.h"
+#include "text/json.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kLlmcHeaderBytes = 1024;
+constexpr int64_t kMostTokensOfLength = std::numeric_limits<int32_t>::max();
+constexpr size_t kLengthsBuffer = size_t{1} << 16;
+
+// Files of the folder, and where they go.
+constexpr char kTokens[] = "tokens", kLengths[] = "lengths", kState[] = "state.json",
+               kNewState[] = "state.new", kIndex[] = "index", kRecord[] = "record";
+
+constexpr char kFolderEnding[] = ".preparing";
+
+struct Published {
+  const char* inside;
+  const char* ending;
+};
+constexpr Published kPublished[] = {
+    {kTokens, ".bin"}, {kIndex, ".idx"}, {kRecord, ".prepared.json"}};
+
+absl::Status DiskError(int error, const std::string& path, absl::string_view what) {
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": ", what, ": ", std::strerror(error),
+                     "; make room and give the same command again: it goes on from where it was"));
+  }
+  return absl::ErrnoToStatus(error, absl::StrCat(path, ": ", what));
+}
+
+bool IsThere(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, error));
+}
+
+std::string ParentOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+absl::Status SyncDirectory(const std::string& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": cannot be opened"));
+  const int code = fsync(fd);
+  const int error = errno;
+  close(fd);
+  return code == 0 ? absl::OkStatus() : DiskError(error, folder, "cannot be written to disk");
+}
+
+// The state that a file holds, or that a record of finished work holds under "state".
+std::optional<PrepareState> StateIn(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, kMostJobTextBytes);
+  if (!text.ok()) return std::nullopt;
+  absl::StatusOr<PrepareState> state = ParseState(*text);
+  if (state.ok()) return *std::move(state);
+  const absl::StatusOr<nlohmann::json> json = ParseJson(*text, {.most_bytes = kMostJobTextBytes});
+  if (!json.ok() || !json->is_object()) return std::nullopt;
+  const auto inner = json->find("state");
+  if (inner == json->end() || !inner->is_string()) return std::nullopt;
+  state = ParseState(inner->get<std::string>());
+  return state.ok() ? std::optional(*std::move(state)) : std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<PrepareCounts>> FindPrepared(const PreparedPlace& place,
+                                                          const std::string& work) {
+  std::string there;
+  for (const Published& file : kPublished) {
+    const std::string path = absl::StrCat(place.output, file.ending);
+    if (IsThere(path)) there = path;
+  }
+  if (there.empty() || place.may_replace) return std::nullopt;
+  // Work that was cut short goes on by its state, also where it was putting files in their places.
+  const auto left = StateIn(absl::StrCat(place.output, kFolderEnding, "/", kState));
+  if (left && left->work == work) return std::nullopt;
+  const auto done = StateIn(absl::StrCat(place.output, kPublished[2].ending));
+  if (done && done->work == work) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(place.output + kPublished[0].ending, error);
+    const int64_t header = place.format == TokenOutput::kLlmc ? kLlmcHeaderBytes : 0;
+    const int64_t expected = header + done->counts.tokens * place.item_bytes;
+    if (!error && static_cast<int64_t>(bytes) == expected) return done->counts;
+  }
+  return absl::AlreadyExistsError(absl::StrCat(
+      there, ": is there already, of other texts or other options; name another --output, or let ",
+      "--force replace it"));
+}
+
+PreparedFiles::PreparedFiles(PreparedPlace place)
+    : place_(std::move(place)), folder_(place_.output + kFolderEnding) {}
+
+PreparedFiles::~PreparedFiles() {
+  for (const int fd : {folder_fd_, tokens_fd_, lengths_fd_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+std::string PreparedFiles::Inside(const char* name) const {
+  return absl::StrCat(folder_, "/", name);
+}
+
+absl::StatusOr<std::unique_ptr<PreparedFiles>> PreparedFiles::Open(const PreparedPlace& place,
+                                                                   const std::string& work) {
+  std::unique_ptr<PreparedFiles> files(new PreparedFiles(place));
+  RETURN_IF_ERROR(files->Lock());
+  RETURN_IF_ERROR(files->ReadState(work));
+  if (!files->state_.is_complete) RETURN_IF_ERROR(files->OpenFiles());
+  return files;
+}
+
+// A folder that its last holder has removed meanwhile is made again.
+absl::Status PreparedFiles::Lock() {
+  constexpr int kTries = 10;
+  for (int i = 0; i < kTries; ++i) {
+    if (mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) {
+      return DiskError(errno, folder_, "cannot be made");
+    }
+    if (folder_fd_ >= 0) close(folder_fd_);
+    folder_fd_ = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat(folder_, ": cannot open"));
+    if (flock(folder_fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      return absl::UnavailableError(
+          absl::StrCat(folder_, ": another process is preparing it; wait for it, or end it"));
+    }
+    struct stat held = {}, named = {};
+    if (fstat(folder_fd_, &held) == 0 && stat(folder_.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::UnavailableError(absl::StrCat(folder_, ": others make and remove it"));
+}
+
+absl::Status PreparedFiles::ReadState(const std::string& work) {
+  state_.work = work;
+  if (!IsThere(Inside(kState))) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(Inside(kState), kMostJobTextBytes));
+  const absl::StatusOr<PrepareState> left = ParseState(text);
+  const bool is_same = left.ok() && left->work == work;
+  if (is_same) {
+    state_ = *left;
+    return absl::OkStatus();
+  }
+  const bool is_nothing = left.ok() && left->next == TextPosition{} && !left->is_complete;
+  if (place_.may_replace || is_nothing) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      folder_, ": holds unfinished work on other texts, or with other options or another ",
+      "tokenizer",
+      left.ok() ? absl::StrCat(" (", left->counts.documents, " documents)") : std::string(),
+      "; give the command that it is of again, or let --force begin anew"));
+}
+
+int64_t PreparedFiles::bytes() const {
+  const int64_t header = place_.format == TokenOutput::kLlmc ? kLlmcHeaderBytes : 0;
+  return header + (state_.counts.tokens + state_.open_tokens) * place_.item_bytes;
+}
+
+absl::Status PreparedFiles::OpenFiles() {
+  struct {
+    int* fd;
+    const char* name;
+    int64_t bytes;
+  } files[] = {
+      {&tokens_fd_, kTokens, bytes()},
+      {&lengths_fd_, kLengths, state_.counts.documents * int64_t{4}},
+  };
+  for (const auto& file : files) {
+    const std::string path = Inside(file.name);
+    *file.fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*file.fd < 0) return DiskError(errno, path, "cannot be written");
+    const bool is_begun = state_.next != TextPosition{};
+    struct stat info = {};
+    if (fstat(*file.fd, &info) != 0) return DiskError(errno, path, "cannot be read");
+    if (is_begun && info.st_size < file.bytes) {
+      return absl::DataLossError(absl::StrCat(path, ": found ", info.st_size, " bytes, expected ",
+                                              file.bytes, "; let --force begin anew"));
+    }
+    if (ftruncate(*file.fd, file.bytes) != 0) return DiskError(errno, path, "cannot be cut");
+    if (lseek(*file.fd, 0, SEEK_END) < 0) return DiskError(errno, path, "cannot be written");
+  }
+  return Commit();
+}
+
+absl::Status PreparedFiles::Write(int fd, const std::string& path, absl::string_view bytes) {
+  bytes_since_commit_ += std::ssize(bytes);
+  while (!bytes.empty()) {
+    const ssize_t put = write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return DiskError(errno, path, "cannot be written");
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PreparedFiles::Flush() {
+  RETURN_IF_ERROR(Write(lengths_fd_, Inside(kLengths), lengths_));
+  lengths_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status PreparedFiles::Append(const EncodedChunk& chunk) {
+  Failpoint("prepare.append");
+  RETURN_IF_ERROR(Write(tokens_fd_, Inside(kTokens), chunk.ids));
+  for (size_t i = 0; i < chunk.lengths.size(); ++i) {
+    state_.open_tokens += chunk.lengths[i];
+    if (!chunk.ends && i + 1 == chunk.lengths.size()) break;
+    const int64_t tokens = std::exchange(state_.open_tokens, 0);
+    if (tokens > kMostTokensOfLength) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a document of ", tokens, " tokens: at most ", kMostTokensOfLength,
+          " fit into a file of tokens; cut it, for example with --documents paragraph"));
+    }
+    if (tokens == 0) continue;
+    state_.counts.Add(tokens, place_.seq_len);
+    const auto length = static_cast<int32_t>(tokens);
+    lengths_.append(reinterpret_cast<const char*>(&length), sizeof length);
+  }
+  if (lengths_.size() >= kLengthsBuffer) RETURN_IF_ERROR(Flush());
+  state_.counts.text_bytes += chunk.text_bytes;
+  state_.counts.empty += chunk.empty;
+  state_.counts.bad_rows += std::ssize(chunk.bad_rows);
+  state_.next = chunk.after;
+  if (place_.format != TokenOutput::kLlmc || state_.counts.tokens <= kMostTokensOfLength) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("llm.c's files hold at most ", kMostTokensOfLength,
+                   " tokens; prepare the texts in parts, or use --format megatron"));
+}
+
+absl::Status PreparedFiles::Commit() {
+  RETURN_IF_ERROR(Flush());
+  for (const auto& [fd, name] :
+       {std::pair(tokens_fd_, kTokens), std::pair(lengths_fd_, kLengths)}) {
+    if (fsync(fd) != 0) return DiskError(errno, Inside(name), "cannot be written to disk");
+  }
+  Failpoint("prepare.synced");
+  RETURN_IF_ERROR(WriteWhole(kNewState, StateText(state_)));
+  if (rename(Inside(kNewState).c_str(), Inside(kState).c_str()) != 0) {
+    return DiskError(errno, Inside(kState), "cannot be written");
+  }
+  RETURN_IF_ERROR(SyncDirectory(folder_));
+  bytes_since_commit_ = 0;
+  Failpoint("prepare.committed");
+  return absl::OkStatus();
+}
+
+absl::Status PreparedFiles::WriteWhole(const char* name, absl::string_view text) {
+  const std::string path = Inside(name);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return DiskError(errno, path, "cannot be written");
+  absl::Status status = Write(fd, path, text);
+  if (status.ok() && fsync(fd) != 0) status = DiskError(errno, path, "cannot be written to disk");
+  close(fd);
+  return status;
+}
+
+absl::Status PreparedFiles::WriteIndex() {
+  const std::string path = Inside(kIndex);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return DiskError(errno, path, "cannot be written");
+  std::vector<int32_t> block(size_t{1} << 16);
+  int64_t first = 0, in_block = 0;  // the block holds the lengths [first, first + in_block)
+  const auto length = [&](int64_t i) -> absl::StatusOr<int32_t> {
+    if (i < first || i >= first + in_block) {
+      const ssize_t got = pread(lengths_fd_, block.data(), block.size() * 4, i * 4);
+      if (got < 4) return DiskError(got < 0 ? errno : EIO, Inside(kLengths), "cannot be read");
+      first = i;
+      in_block = got / 4;
+    }
+    return block[static_cast<size_t>(i - first)];
+  };
+  absl::Status status =
+      WriteMegatronIndex(state_.counts.documents, place_.item_bytes, length,
+                         [&](absl::string_view bytes) { return Write(fd, path, bytes); });
+  if (status.ok() && fsync(fd) != 0) status = DiskError(errno, path, "cannot be written to disk");
+  close(fd);
+  return status;
+}
+
+absl::Status PreparedFiles::WriteHeader() {
+  int32_t header[kLlmcHeaderBytes / 4] = {};
+  header[0] = place_.item_bytes == 2 ? kLlmcGpt2Magic : kLlmcLlamaMagic;
+  header[1] = place_.item_bytes == 2 ? 1 : 7;
+  header[2] = static_cast<int32_t>(state_.counts.tokens);
+  if (pwrite(tokens_fd_, header, sizeof header, 0) != sizeof header) {
+    return DiskError(errno, Inside(kTokens), "cannot be written");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PreparedFiles::Publish(const nlohmann::ordered_json& record) {
+  if (!state_.is_complete) {
+    RETURN_IF_ERROR(Flush());
+    if (place_.format == TokenOutput::kMegatron) RETURN_IF_ERROR(WriteIndex());
+    if (place_.format == TokenOutput::kLlmc) RETURN_IF_ERROR(WriteHeader());
+    nlohmann::ordered_json whole = record;
+    whole["state"] = StateText(state_);
+    RETURN_IF_ERROR(WriteWhole(
+        kRecord,
+        whole.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"));
+    state_.is_complete = true;
+    RETURN_IF_ERROR(Commit());
+  }
+  return PutInPlace();
+}
+
+// Each step may have been done before a crash.
+absl::Status PreparedFiles::PutInPlace() {
+  const std::string record = absl::StrCat(place_.output, kPublished[2].ending);
+  // Beside a record that is not of this work, half of the new files would pass for the old ones.
+  if (IsThere(Inside(kTokens)) && unlink(record.c_str()) != 0 && errno != ENOENT) {
+    return DiskError(errno, record, "cannot be removed");
+  }
+  for (const Published& file : kPublished) {
+    Failpoint("prepare.publish");
+    const std::string path = absl::StrCat(place_.output, file.ending);
+    if (!IsThere(Inside(file.inside))) continue;
+    if (rename(Inside(file.inside).c_str(), path.c_str()) != 0) {
+      return DiskError(errno, path, "cannot be written");
+    }
+  }
+  const std::string parent = ParentOf(place_.output);
+  RETURN_IF_ERROR(SyncDirectory(parent));
+  Failpoint("prepare.published");
+  std::error_code error;
+  for (const char* name : {kLengths, kNewState, kState}) {
+    std::filesystem::remove(Inside(name), error);
+  }
+  std::filesystem::remove(folder_, error);
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+// PreparedFiles: the files that preparing writes, aside until they are whole. Beside OUTPUT.bin
+// grows the folder OUTPUT.preparing/:
+//
+//   tokens      what becomes OUTPUT.bin
+//   lengths     i32 a document, in tokens: OUTPUT.idx is made of it
+//   state.json  how far both are good; renamed into place after both are on the disk, so that a
+//               killed process loses what came after it and nothing else
+//
+// At the end tokens, index and a record of the work are renamed to OUTPUT.bin, OUTPUT.idx and
+// OUTPUT.prepared.json, in this order: with the record all is there. One process at a time (flock);
+// one thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "data/prepare/chunk_encoder.h"
+#include "data/prepare/prepared.h"
+
+namespace weft {
+
+struct PreparedPlace {
+  std::string output;  // without .bin
+  TokenOutput format = TokenOutput::kMegatron;
+  int64_t item_bytes = 2;
+  int64_t seq_len = 0;
+  bool may_replace = false;  // what is there already, and work of another kind
+};
+
+// Returns the counts of the record, if OUTPUT's files are there and are of this very work; nullopt:
+// nothing is there, or what is there may be replaced. AlreadyExists: something else is.
+absl::StatusOr<std::optional<PrepareCounts>> FindPrepared(const PreparedPlace& place,
+                                                          const std::string& work);
+
+class PreparedFiles {
+ public:
+  // Goes on where such work was left, or begins. Unavailable: another process is at it;
+  // AlreadyExists: other work lies there and may not be replaced; else what the disk says.
+  static absl::StatusOr<std::unique_ptr<PreparedFiles>> Open(const PreparedPlace& place,
+                                                             const std::string& work);
+  ~PreparedFiles();
+  PreparedFiles(const PreparedFiles&) = delete;
+  PreparedFiles& operator=(const PreparedFiles&) = delete;
+
+  const PrepareState& state() const { return state_; }
+  absl::Status Append(const EncodedChunk& chunk);
+  // All that was appended will be there after a crash.
+  absl::Status Commit();
+  // Puts whole files in their places. `record`: what stands in OUTPUT.prepared.json beside the work
+  // and the counts. The folder is gone then.
+  absl::Status Publish(const nlohmann::ordered_json& record);
+
+  int64_t bytes() const;  // of OUTPUT.bin
+  int64_t bytes_since_commit() const { return bytes_since_commit_; }
+
+ private:
+  explicit PreparedFiles(PreparedPlace place);
+  std::string Inside(const char* name) const;
+  absl::Status Lock();
+  absl::Status ReadState(const std::string& work);
+  absl::Status OpenFiles();
+  absl::Status Write(int fd, const std::string& path, absl::string_view bytes);
+  absl::Status Flush();
+  absl::Status WriteIndex();
+  absl::Status WriteWhole(const char* name, absl::string_view text);
+  absl::Status WriteHeader();
+  absl::Status PutInPlace();
+
+  const PreparedPlace place_;
+  const std::string folder_;
+  int folder_fd_ = -1, tokens_fd_ = -1, lengths_fd_ = -1;
+  PrepareState state_;
+  std::string lengths_;  // not yet written
+  int64_t bytes_since_commit_ = 0;
+};
+
+}  // namespace weft

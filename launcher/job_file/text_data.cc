@@ -1,0 +1,201 @@
+#include "launcher/job_file/text_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "data/prepare/token_cache.h"
+#include "data/sampling.h"
+#include "launcher/job_file/data_files.h"
+#include "launcher/job_file/hub_cache.h"
+#include "launcher/job_file/run_paths.h"
+
+namespace weft {
+namespace {
+
+// Steps of a job whose epochs cannot be counted where it is planned.
+constexpr int64_t kAssumedSteps = 1000;
+
+constexpr const char* kTokenizerFiles[] = {"/tokenizer.json", "/tekken.json", "/tokenizer.model",
+                                           "/vocab.json"};
+
+// Looks each text of a list up. Of a text that has no tokens yet its own path stays.
+class TextList {
+ public:
+  TextList(const TextDataOptions& options, const CacheRequest& request, const ValueReader& values,
+           Issues* issues)
+      : options_(options), request_(request), values_(values), issues_(issues) {}
+
+  void Replace(absl::string_view key, Value* list) {
+    for (Value& item : list->items) {
+      Value* const path = item.is_map() ? item.Find("path") : &item;
+      if (path != nullptr && path->is_scalar()) ReplaceOne(key, path);
+    }
+  }
+
+  bool has_all() const { return has_all_; }
+  int64_t item_bytes() const { return item_bytes_; }
+  int64_t made() const { return made_; }
+
+ private:
+  void ReplaceOne(absl::string_view key, Value* path) {
+    const absl::StatusOr<TextFormat> format = FormatOfName(path->scalar);
+    if (!format.ok())
+      return Wrong(key, absl::StrCat(path->scalar, ": ", format.status().message()));
+    if (!options_.check_files) {
+      has_all_ = false;
+      return;
+    }
+    const auto tokens = TokensOfText(path->scalar, *format, request_);
+    if (!tokens.ok()) return Wrong(key, tokens.status().message());
+    if (!*tokens) {
+      has_all_ = false;
+      return;
+    }
+    const CachedTokens& found = **tokens;
+    if (found.vocab_size > options_.vocab_size && options_.vocab_size > 0) {
+      Wrong("data.tokenizer",
+            absl::StrCat(options_.tokenizer, " has ids up to ", found.vocab_size - 1,
+                         ", and model.vocab_size is ", options_.vocab_size,
+                         "; name the model's own tokenizer, or a larger vocab_size"));
+    }
+    item_bytes_ = found.item_bytes;
+    if (!found.was_there) ++made_;
+    path->scalar = found.path;
+  }
+
+  // A broken rule is said once, of all texts.
+  void Wrong(absl::string_view key, absl::string_view message) {
+    has_all_ = false;
+    values_.Wrong(key, message);
+  }
+
+  const TextDataOptions& options_;
+  const CacheRequest& request_;
+  const ValueReader& values_;
+  Issues* const issues_;
+  bool has_all_ = true;
+  int64_t item_bytes_ = 4;
+  int64_t made_ = 0;
+};
+
+std::optional<int64_t> StatedId(const ValueReader& values, absl::string_view key) {
+  return values.Has(key) ? values.Whole(key) : std::nullopt;
+}
+
+}  // namespace
+
+bool HoldsTokenizer(const std::string& folder) {
+  std::error_code error;
+  return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), [&](const char* file) {
+    return std::filesystem::exists(folder + file, error);
+  });
+}
+
+std::optional<std::string> ModelPathAt(const ValueReader& values, absl::string_view key,
+                                       const std::string& job_folder) {
+  const std::optional<std::string> given = values.Text(key);
+  if (!given) return std::nullopt;
+  const std::string path = AbsolutePath(*given, job_folder);
+  const absl::StatusOr<std::string> local = LocalModel(path, *given);
+  if (local.ok()) return *local;
+  values.Wrong(key, local.status().message());
+  return path;
+}
+
+std::string TokenizerOf(const ValueReader& values, const std::string& job_folder) {
+  if (const auto given = ModelPathAt(values, "data.tokenizer", job_folder)) return *given;
+  for (const absl::string_view key : {"model.path", "model.init_from"}) {
+    const auto given = ModelPathAt(values, key, job_folder);
+    if (!given) continue;
+    std::error_code error;
+    std::filesystem::path folder = *given;
+    if (!std::filesystem::is_directory(folder, error)) folder = folder.parent_path();
+    if (HoldsTokenizer(folder.string())) return folder.string();
+  }
+  return "";
+}
+
+bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Value* data,
+                  Issues* issues, std::vector<std::string>* notes) {
+  const Value* const format = data->Find("format");
+  if (format == nullptr || !format->is_scalar() || format->word() != kTextData) return true;
+  if (options.tokenizer.empty()) {
+    values.Wrong("data.tokenizer",
+                 "missing: data.train is text, and no tokenizer lies beside the model; name the "
+                 "folder that holds one, or use data.format bytes to train on bytes");
+  }
+  const std::string cache = values.Text("data.cache").value_or("");
+  CacheRequest request;
+  request.folder = cache.empty() ? DefaultTokenCache() : AbsolutePath(cache, options.job_folder);
+  request.rules = {options.tokenizer, StatedId(values, "data.bos_token_id"),
+                   StatedId(values, "data.eos_token_id")};
+  request.threads = options.threads;
+  request.may_work = options.may_work;
+  request.on_progress = options.on_tokens;
+  if (request.folder.empty()) {
+    values.Wrong("data.cache", "missing, and neither XDG_CACHE_HOME nor HOME says where it may be");
+  }
+  // Nothing is worked at for a job that is refused anyway.
+  const bool is_sound = issues->empty();
+  TextList lists(options, request, values, issues);
+  for (const absl::string_view key : {"train", "valid"}) {
+    Value* const list = data->Find(key);
+    if (is_sound && list != nullptr) lists.Replace(absl::StrCat("data.", key), list);
+  }
+  const bool has_tokens = is_sound && lists.has_all();
+  data->Put("format", Value::Scalar(WordOf(TokenFormat::kNanogpt)));
+  data->Put("dtype",
+            Value::Scalar(WordOf(has_tokens && lists.item_bytes() == 2 ? TokenDtype::kUint16
+                                                                       : TokenDtype::kUint32)));
+  if (has_tokens) {
+    notes->push_back(absl::StrCat("data.tokenizer: ", options.tokenizer, ", tokens of ",
+                                  lists.made(), " texts made now; they are in ", request.folder));
+  } else if (issues->empty()) {
+    notes->push_back("data.train: text, which is tokenised when the job starts");
+  }
+  return has_tokens;
+}
+
+bool PutStepsOfEpochs(const ValueReader& values, Value* root) {
+  constexpr absl::string_view kKey = "training.epochs";
+  if (!values.Has(kKey)) return false;
+  for (const absl::string_view other : {"training.steps", "training.tokens"}) {
+    if (!values.Has(other)) continue;
+    values.Wrong(kKey, absl::StrCat("stands beside ", other, " of ", values.PlaceOf(other).Text(),
+                                    "; keep one of the two"));
+    return false;
+  }
+  const std::optional<double> epochs = values.Number(kKey);
+  constexpr double kMostEpochs = 1e6;
+  if (epochs && !(*epochs > 0 && *epochs <= kMostEpochs)) {
+    values.Wrong(kKey, absl::StrCat("found ", NumberText(*epochs), "; use more than 0, at most ",
+                                    NumberText(kMostEpochs)));
+  }
+  root->Put("training.steps", Value::Scalar("1", values.PlaceOf(kKey)));
+  return epochs.has_value();
+}
+
+void SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
+                  std::vector<std::string>* notes) {
+  const double epochs = *values.Number("training.epochs");
+  if (!has_tokens || job->training.global_batch_size < 1 || job->training.seq_len < 1) {
+    job->training.steps = kAssumedSteps;
+    notes->push_back(absl::StrCat("training.epochs: no data is counted here; taken as ",
+                                  kAssumedSteps, " steps"));
+    return;
+  }
+  const absl::StatusOr<Dataset> data = Dataset::Open(*job, /*train=*/true);
+  if (!data.ok()) return;  // it is opened again, and said, when the job is checked
+  const double samples = std::ceil(epochs * static_cast<double>(data->windows()));
+  const auto batch = static_cast<double>(job->training.global_batch_size);
+  job->training.steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples / batch)));
+  notes->push_back(absl::StrCat("training.epochs: ", NumberText(epochs), " of ", data->windows(),
+                                " samples is ", job->training.steps, " steps of ",
+                                job->training.global_batch_size));
+}
+
+}  // namespace weft

@@ -1,0 +1,197 @@
+// `weft data prepare` as a person runs it: what it writes, what it refuses and in which words, and
+// what it takes of the machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/data/prepare/small_tokenizer.h"
+#include "tests/launcher/commands/limited_run.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kMostMemoryKib = int64_t{1} << 20;
+
+class DataPrepareTest : public testing::Test {
+ protected:
+  DataPrepareTest() { WriteSmallTokenizer(folder_.path() + "/tokenizer.json"); }
+  Ran Prepare(const std::string& arguments, const std::string& input = "/dev/null") {
+    return RunLimited(folder_, "data prepare --tokenizer tokenizer.json " + arguments, input);
+  }
+  std::string Read(const std::string& name) {
+    std::ifstream file(folder_.path() + "/" + name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  JobFolder folder_;
+};
+
+TEST_F(DataPrepareTest, SaysWhatItHasWritten) {
+  folder_.Write("a.jsonl", "{\"text\": \"the A\"}\n{\"text\": \"\"}\n{\"text\": \"BCDEFGH\"}\n");
+  const Ran ran = Prepare("a.jsonl --output out --seq-len 4");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("out.{bin,idx}\n"
+                                 "  documents    2, and 1 empty ones left out\n"
+                                 "  tokens       12 of 16 bits; 1.000 bytes of text each\n"
+                                 "  lengths      6.0 tokens a document, 4 to 8\n"
+                                 "  begin, end   nothing; 258 <|endoftext|>\n"
+                                 "  seq_len      4: 50.00 % of the documents are longer, 33.33 % "
+                                 "of the tokens lie beyond\n"));
+  EXPECT_EQ(Read("out.bin").size(), 24u);
+  const Ran again = Prepare("a.jsonl --output out.bin --seq-len 4 --json");
+  const auto json = nlohmann::json::parse(again.out);
+  EXPECT_EQ(json["was_there"], true);
+  EXPECT_EQ(json["counts"]["tokens"], 12);
+}
+
+TEST_F(DataPrepareTest, ReadsAStreamAsItReadsAFile) {
+  folder_.Write("a.jsonl", RowsForTest(100, 1));
+  folder_.Write("a.gz", Gzipped(RowsForTest(100, 1)));
+  ASSERT_EQ(Prepare("a.jsonl --output file").exit_code, 0);
+  ASSERT_EQ(Prepare("- --output stream", folder_.path() + "/a.jsonl").exit_code, 0);
+  ASSERT_EQ(Prepare("- --output packed", folder_.path() + "/a.gz").exit_code, 0);
+  EXPECT_EQ(Read("file.bin"), Read("stream.bin"));
+  EXPECT_EQ(Read("file.bin"), Read("packed.bin"));
+}
+
+TEST_F(DataPrepareTest, RefusesByNameWithACure) {
+  folder_.Write("good.jsonl", "{\"text\": \"a\"}\n");
+  folder_.Write("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n");
+  folder_.Write("key.jsonl", "{\"content\": \"a\"}\n");
+  folder_.Write("cut.jsonl.gz", Gzipped(RowsForTest(500, 2)).substr(0, 900));
+  folder_.Write("cut.jsonl.zst", Zstandard(RowsForTest(500, 2)).substr(0, 900));
+  folder_.Write("table.parquet", "PAR1");
+  folder_.Write("empty.jsonl", "");
+  std::filesystem::create_directory(folder_.path() + "/dir");
+  ExpectAnswers(
+      folder_,
+      {{"data prepare good.jsonl --tokenizer tokenizer.json", 2, "--output is required"},
+       {"data prepare good.jsonl --tokenizer none --output o", 2, "none"},
+       {"data", 2, "subcommand"},
+       {"data prepare table.parquet --tokenizer tokenizer.json --output o", 2,
+        "| weft data prepare -"},
+       {"data prepare bad.jsonl --tokenizer tokenizer.json --output o", 2,
+        "bad.jsonl:2: text: found a number, expected a text; mend it, or leave up to N"},
+       {"data prepare key.jsonl --tokenizer tokenizer.json --output o", 2,
+        "key.jsonl:1: found the keys content; expected text"},
+       {"data prepare cut.jsonl.gz --tokenizer tokenizer.json --output o2", 1,
+        "cut.jsonl.gz: the gzip file ends within a member"},
+       {"data prepare cut.jsonl.zst --tokenizer tokenizer.json --output o3", 1,
+        "cut.jsonl.zst: the zstd file ends within a frame"},
+       {"data prepare empty.jsonl --tokenizer tokenizer.json --output o4", 2, "no document"},
+       {"data prepare dir --tokenizer tokenizer.json --output o5", 2, "dir: holds no file"},
+       {"data prepare good.jsonl --tokenizer tokenizer.json --output no/where", 1, "no/where"},
+       {"data prepare good.jsonl --tokenizer tokenizer.json --output o6 --end nothing", 2,
+        "--end: the tokenizer has no token nothing"},
+       {"data prepare good.jsonl --tokenizer tokenizer.json --output o7 --format arrow", 2,
+        "--format"}});
+  const Ran ran = Prepare("bad.jsonl --output o --max-bad-rows 1");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("bad.jsonl:2: text: found a number, expected a text; left out"));
+  EXPECT_THAT(ran.out, HasSubstr("documents    1, and 1 bad rows"));
+}
+
+// Rows, packed files and devices do not say how much weft takes of the machine.
+TEST_F(DataPrepareTest, TakesAtMostAGibibyte) {
+  folder_.Write("line.jsonl", "");
+  std::filesystem::resize_file(folder_.path() + "/line.jsonl", uintmax_t{1} << 30);
+  folder_.Write("bomb.jsonl.zst", Zstandard(std::string(size_t{200} << 20, ' ')));
+  folder_.Write("deep.jsonl", std::string(size_t{24} << 20, '['));
+  std::string numbers = "{\"text\":\"a\",\"n\":[0";
+  while (numbers.size() < (size_t{24} << 20)) numbers += ",1";
+  folder_.Write("numbers.jsonl", numbers + "]}\n");
+  std::string row = "{\"text\":\"";
+  row.append(size_t{24} << 20, '\'');
+  folder_.Write("long.jsonl", row + "\"}\n");
+  EXPECT_THAT(Prepare("line.jsonl --output a").err,
+              HasSubstr("line.jsonl:1: found a row of more than 32 MiB"));
+  EXPECT_THAT(Prepare("bomb.jsonl.zst --output b").err, HasSubstr("more than 32 MiB"));
+  EXPECT_THAT(Prepare("deep.jsonl --output c").err, HasSubstr("found no JSON object"));
+  EXPECT_EQ(Prepare("numbers.jsonl --output d").exit_code, 0);
+  EXPECT_EQ(Prepare("long.jsonl --output e --threads 2").exit_code, 0);
+  EXPECT_THAT(Prepare("/dev/zero --input-format text --output f").err, HasSubstr("/dev/zero"));
+  rusage usage = {};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  EXPECT_LT(usage.ru_maxrss, kMostMemoryKib);
+}
+
+TEST_F(DataPrepareTest, GoesOnAfterADiskThatWasFull) {
+  folder_.Write("a.jsonl", RowsForTest(3000, 3));
+  ASSERT_EQ(Prepare("a.jsonl --output whole").exit_code, 0);
+  folder_.Write("small.sh", "ulimit -f 100; exec \"$@\"\n");
+  const Ran full = RunWeft(
+      folder_,
+      BinaryPath("/bin/weft") + " data prepare --tokenizer tokenizer.json a.jsonl --output out",
+      {.program = "bash small.sh"});
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.err, HasSubstr("out.preparing/tokens: cannot be written: File too large; make "
+                                  "room and give the same command again"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/out.bin"));
+  ASSERT_EQ(Prepare("a.jsonl --output out").exit_code, 0);
+  EXPECT_EQ(Read("out.bin"), Read("whole.bin"));
+  EXPECT_EQ(Read("out.idx"), Read("whole.idx"));
+}
+
+TEST_F(DataPrepareTest, KeepsWhatWasDoneWhenItIsStopped) {
+  folder_.Write("a.jsonl", RowsForTest(2000, 4));
+  ASSERT_EQ(Prepare("a.jsonl --output whole").exit_code, 0);
+  // Its writer never ends: the wait for it does.
+  ASSERT_EQ(mkfifo((folder_.path() + "/pipe").c_str(), 0600), 0);
+  folder_.Write("stop.sh",
+                "exec 3<>pipe; head -c 100000 a.jsonl >&3 & \"$@\" <pipe & sleep 1; kill -INT $!; "
+                "wait $!");
+  const Ran ran = RunWeft(
+      folder_, BinaryPath("/bin/weft") + " data prepare --tokenizer tokenizer.json - --output out",
+      {.program = "bash stop.sh"});
+  EXPECT_EQ(ran.exit_code, 130) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("the same command goes on from here"));
+  const Ran rest = Prepare("- --output out", folder_.path() + "/a.jsonl");
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(Read("out.bin"), Read("whole.bin"));
+}
+
+// The job is run twice: the second start finds the tokens.
+TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
+  folder_.Write("notes.jsonl", RowsForTest(200, 5));
+  std::string job = JobWith("  format: bytes\n", "  tokenizer: tokenizer.json\n  cache: cache\n");
+  for (const auto& [from, to] :
+       {std::pair("corpus.txt", "notes.jsonl"), std::pair("vocab_size: 256", "vocab_size: 259"),
+        std::pair("steps: 20", "epochs: 0.1"),
+        std::pair("{dp: 2, pp: 2, tp: 1}", "{dp: 2, pp: 1, tp: 1}")}) {
+    job.replace(job.find(from), std::string(from).size(), to);
+  }
+  folder_.Write("job.yaml", job);
+  const Ran first = RunWeft(folder_, "run job.yaml");
+  ASSERT_EQ(first.exit_code, 0) << first.out << first.err;
+  EXPECT_THAT(first.out, HasSubstr("tokens of 1 texts made now"));
+  EXPECT_THAT(first.out, HasSubstr("--set training.epochs=0.2"));
+  const Ran again = RunWeft(folder_, "run job.yaml --fresh");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("tokens of 0 texts made now"));
+  // Its validation may be on text, too.
+  const Ran eval = RunWeft(
+      folder_, "eval outputs/small --data notes.jsonl --tokenizer tokenizer.json --json",
+      {.program = absl::StrCat("XDG_CACHE_HOME=", folder_.path(), " ", BinaryPath("/bin/weft"))});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_GT(nlohmann::json::parse(eval.out)["tokens"], 1000);
+  const Ran refused =
+      RunWeft(folder_, "eval outputs/small --data notes.bin --tokenizer tokenizer.json");
+  EXPECT_THAT(refused.err, HasSubstr("--tokenizer: is of texts"));
+  // A text that has changed is other data.
+  folder_.Write("notes.jsonl", RowsForTest(200, 6));
+  const Ran other = RunWeft(folder_, "run job.yaml");
+  EXPECT_EQ(other.exit_code, 2) << other.out;
+  EXPECT_THAT(other.err, HasSubstr("data.train"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,198 @@
+// A job file that names texts: what its job is then, and what is refused.
+#include "launcher/job_file/text_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "data/prepare/token_cache.h"
+#include "data/token_file.h"
+#include "launcher/job_file/job_yaml.h"
+#include "tests/data/prepare/small_tokenizer.h"
+#include "tests/launcher/job_file_for_test.h"
+
+namespace weft {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class TextDataTest : public testing::Test {
+ protected:
+  TextDataTest() {
+    WriteSmallTokenizer(folder_.path() + "/tokenizer.json");
+    folder_.Write("notes.jsonl", RowsForTest(100, 1));
+    job_ = JobWith("  format: bytes\n", "  tokenizer: tokenizer.json\n  cache: cache\n");
+    Replace("corpus.txt", "notes.jsonl");
+    Replace("vocab_size: 256", "vocab_size: 259");
+  }
+  void Replace(const std::string& from, const std::string& to) {
+    const size_t at = job_.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    job_.replace(at, from.size(), to);
+  }
+  absl::StatusOr<JobFile> Read(JobFileOptions options = {}) {
+    return ReadJobText(job_, folder_.job(), options);
+  }
+  // As weft run reads it.
+  absl::StatusOr<JobFile> Start() {
+    return Read({.to_run = true, .on_tokens = [this](const PrepareProgress&) { ++told_; }});
+  }
+  std::string Error() { return std::string(Start().status().message()); }
+
+  JobFolder folder_;
+  std::string job_;
+  int told_ = 0;
+};
+
+TEST_F(TextDataTest, BecomesFilesOfTokens) {
+  const auto file = Start();
+  ASSERT_TRUE(file.ok()) << file.status();
+  const DataSpec& data = file->job.data;
+  EXPECT_EQ(data.format, TokenFormat::kNanogpt);
+  EXPECT_EQ(data.dtype, TokenDtype::kUint16);
+  ASSERT_EQ(data.train.size(), 1u);
+  EXPECT_THAT(data.train[0].path, HasSubstr(folder_.path() + "/cache/notes.jsonl-"));
+  const auto tokens = TokenFile::Open(data.train[0].path, EncodingOf(file->job));
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  std::vector<int32_t> last(1);
+  (*tokens)->Read((*tokens)->tokens() - 1, absl::MakeSpan(last));
+  EXPECT_EQ(last[0], kEndOfTextForTest);
+  EXPECT_EQ(told_, 1);
+  // The second time nothing is made, and a copy of the text has the same tokens.
+  const auto again = Start();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->job.data, data);
+  EXPECT_EQ(told_, 1);
+  folder_.Write("copy/notes.jsonl", "");
+  std::filesystem::create_directory(folder_.path() + "/copy");
+  folder_.Write("copy/notes.jsonl", RowsForTest(100, 1));
+  Replace("notes.jsonl", "copy/notes.jsonl");
+  EXPECT_EQ(Start()->job.data, data);
+  EXPECT_EQ(told_, 1);
+}
+
+TEST_F(TextDataTest, IsAnotherFileWhenTextTokenizerOrRulesChange) {
+  const auto first = Start();
+  ASSERT_TRUE(first.ok()) << first.status();
+  folder_.Write("notes.jsonl", RowsForTest(100, 2));
+  const auto other_text = Start();
+  ASSERT_TRUE(other_text.ok()) << other_text.status();
+  EXPECT_NE(other_text->job.data, first->job.data);
+  folder_.Write("notes.jsonl", RowsForTest(100, 1));
+  EXPECT_EQ(Start()->job.data, first->job.data);
+  Replace("  cache: cache\n", "  cache: cache\n  eos_token_id: 10\n  reset_attention_mask: true\n");
+  EXPECT_NE(Start()->job.data.train, first->job.data.train);
+}
+
+TEST_F(TextDataTest, IsNoFileOfTokensWhenItChangesMeanwhile) {
+  const std::string text = folder_.path() + "/notes.jsonl";
+  const auto file = Read({.to_run = true, .on_tokens = [&](const PrepareProgress&) {
+                            std::ofstream(text, std::ios::app) << "{\"text\": \"more\"}\n";
+                          }});
+  EXPECT_THAT(std::string(file.status().message()),
+              HasSubstr("notes.jsonl: was written to while it was tokenised"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/cache")) {
+    EXPECT_NE(entry.path().extension(), ".bin");
+  }
+}
+
+TEST_F(TextDataTest, SharesTheWorkOfTwoThatStartAtOnce) {
+  std::vector<absl::StatusOr<JobFile>> files(2, absl::UnknownError(""));
+  {
+    std::vector<std::jthread> starts;
+    for (auto& file : files) {
+      starts.emplace_back(
+          [&] { file = Read({.to_run = true, .on_tokens = [](const PrepareProgress&) {}}); });
+    }
+  }
+  ASSERT_TRUE(files[0].ok() && files[1].ok()) << files[0].status() << files[1].status();
+  EXPECT_EQ(files[0]->job.data, files[1]->job.data);
+}
+
+TEST_F(TextDataTest, IsPlannedWithoutItsTokens) {
+  const auto planned = Read();
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_THAT(planned->notes, Contains(HasSubstr("tokenised when the job starts")));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/cache"));
+  ASSERT_TRUE(Start().ok());
+  EXPECT_THAT(Read()->job.data.train[0].path, HasSubstr("/cache/notes.jsonl-"));
+  std::filesystem::remove(folder_.path() + "/notes.jsonl");
+  const auto without = Read({.check_files = false});
+  ASSERT_TRUE(without.ok()) << without.status();
+}
+
+TEST_F(TextDataTest, TakesTheTokenizerThatLiesBesideTheModel) {
+  Replace("  tokenizer: tokenizer.json\n", "");
+  EXPECT_THAT(Error(), HasSubstr("(JSON lines); name their tokenizer with data.tokenizer"));
+  std::filesystem::create_directory(folder_.path() + "/model");
+  WriteSmallTokenizer(folder_.path() + "/model/tokenizer.json");
+  folder_.Write(
+      "model/config.json",
+      "{\"model_type\": \"gpt2\", \"vocab_size\": 259, \"n_positions\": 64, \"n_embd\": 32, "
+      "\"n_layer\": 4, \"n_head\": 4}");
+  const size_t model = job_.find("model:\n"), data = job_.find("data:\n");
+  job_.replace(model, data - model, "model: {path: model}\n");
+  const auto file = Start();
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->job.data.format, TokenFormat::kNanogpt);
+}
+
+TEST_F(TextDataTest, ReadsTheOtherNamesOfItsKeys) {
+  Replace("  tokenizer: tokenizer.json\n", "");
+  Replace("  steps: 20\n", "  num_train_epochs: 2\n");
+  job_ += "tokenizer: {path: tokenizer.json}\n";
+  const auto file = Start();
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(file->notes, Contains(HasSubstr("tokenizer.path is read as data.tokenizer")));
+}
+
+TEST_F(TextDataTest, CountsEpochsInSteps) {
+  Replace("  steps: 20\n", "  epochs: 1.5\n");
+  const auto file = Start();
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto tokens = TokenFile::Open(file->job.data.train[0].path, EncodingOf(file->job));
+  const int64_t windows = ((*tokens)->tokens() - 1) / 32;
+  EXPECT_EQ(file->job.training.steps, ((windows * 3 + 1) / 2 + 7) / 8);
+  EXPECT_THAT(file->notes, Contains(HasSubstr(absl::StrCat("training.epochs: 1.5 of ", windows))));
+  const auto without = Read({.check_files = false});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(without->notes, Contains(HasSubstr("no data is counted here; taken as 1000 steps")));
+  Replace("epochs: 1.5", "epochs: 0");
+  EXPECT_THAT(Error(), HasSubstr("training.epochs: found 0; use more than 0"));
+  Replace("epochs: 0", "epochs: 2, steps: 3");
+  Replace("training:\n  seq_len: 32\n  global_batch_size: 8\n  epochs: 2, steps: 3\n",
+          "training: {seq_len: 32, global_batch_size: 8, epochs: 2, steps: 3}\n");
+  EXPECT_THAT(Error(), HasSubstr("training.epochs: stands beside training.steps"));
+}
+
+TEST_F(TextDataTest, SaysWhatIsWrong) {
+  Replace("vocab_size: 259", "vocab_size: 257");
+  EXPECT_THAT(Error(), HasSubstr("tokenizer.json has ids up to 258, and model.vocab_size is 257"));
+  Replace("vocab_size: 257", "vocab_size: 259");
+  folder_.Write("notes.jsonl", "{\"text\": \"a\"}\n{\"txt\": 1}\n");
+  EXPECT_THAT(Error(), HasSubstr("notes.jsonl:2: found the keys txt; expected text"));
+  Replace("tokenizer: tokenizer.json", "tokenizer: nowhere");
+  EXPECT_THAT(Error(), HasSubstr("nowhere"));
+  Replace("tokenizer: nowhere", "format: text");
+  EXPECT_THAT(Error(), HasSubstr("data.tokenizer: missing: data.train is text"));
+}
+
+// A small tokenizer without its end of text.
+TEST_F(TextDataTest, AsksForTheEndOfDocumentsByItsKey) {
+  std::ifstream file(folder_.path() + "/tokenizer.json");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  text.replace(text.find("<|endoftext|>"), 13, "<|otherwise|>");
+  folder_.Write("tokenizer.json", text);
+  EXPECT_THAT(Error(), HasSubstr("the tokenizer states no end of text; name the token's id with "
+                                 "data.eos_token_id"));
+}
+
+}  // namespace
+}  // namespace weft
