@@ -66,16 +66,23 @@ std::string WithoutPrefix(const std::string& name) {
   return name;
 }
 
+// Types whose text model may be a part of a wrapper (plan/keys/config_json.h, TextConfigOf).
+bool MayBeWrapped(const ModelShape& model) {
+  return ArchitectureOf(model) == Architecture::kGemma3;
+}
+
 // Returns the names under which directories hold a tensor: as it is now, of the base model alone,
 // and of the text model of a wrapper, as transformers 4 and 5 write that.
-std::vector<std::string> SpellingsOf(const std::string& name) {
+std::vector<std::string> SpellingsOf(const std::string& name, const ModelShape& model) {
   const std::string bare = WithoutPrefix(name);
+  if (!MayBeWrapped(model)) return {name, bare};
   return {name, bare, absl::StrCat("language_model.", name),
           absl::StrCat("model.language_model.", bare)};
 }
 
-// Parts of a wrapper beside its text model.
-bool IsLeftOut(absl::string_view name) {
+// Tells whether it is of a part of a wrapper beside its text model.
+bool IsLeftOut(absl::string_view name, const ModelShape& model) {
+  if (!MayBeWrapped(model)) return false;
   absl::ConsumePrefix(&name, "model.");
   return absl::StartsWith(name, "vision_tower.") ||
          absl::StartsWith(name, "multi_modal_projector.");
@@ -133,7 +140,7 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
   for (TensorSpec& spec : Tensors(model)) specs[spec.name] = std::move(spec);
   for (const HuggingFaceTensor& tensor : HuggingFaceTensors(model)) {
     auto found = stored.end();
-    for (const std::string& name : SpellingsOf(tensor.name)) {
+    for (const std::string& name : SpellingsOf(tensor.name, model)) {
       if (found == stored.end()) found = stored.find(name);
     }
     if (found == stored.end()) {
@@ -158,7 +165,7 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
     stored.erase(found);
   }
   for (const auto& [name, unused] : stored) {
-    if (IsBuffer(name) || IsLeftOut(name)) continue;
+    if (IsBuffer(name) || IsLeftOut(name, model)) continue;
     if (model.tied_embeddings && absl::EndsWith(name, "lm_head.weight")) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(folder, ": holds ", name, ", for which the model has no place"));

@@ -41,11 +41,20 @@ std::string DtypeOf(const Json& config) {
   return "";
 }
 
+// Whether a text model is a part of what the directory holds (plan/keys/config_json.h,
+// TextConfigOf): it is written by itself.
+bool IsOfAWrapper(const Json& theirs) {
+  return theirs.contains("text_config") && theirs["text_config"].is_object();
+}
+
 // weft's own config.json, with what `theirs` says of the type and of texts.
 Json OwnLike(const Json& theirs, const ModelShape& model) {
   Json own = ParseJson(HuggingFaceConfig(model)).value_or(Json::object());
-  for (const char* const key :
-       {"architectures", "model_type", "bos_token_id", "eos_token_id", "pad_token_id"}) {
+  for (const char* const key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (theirs.contains(key)) own[key] = theirs[key];
+  }
+  if (IsOfAWrapper(theirs)) return own;
+  for (const char* const key : {"architectures", "model_type"}) {
     if (theirs.contains(key)) own[key] = theirs[key];
   }
   return own;
@@ -82,7 +91,8 @@ absl::StatusOr<HuggingFaceForm> FormLike(const std::string& source, const ModelS
     }
     if (wanted.empty()) wanted = DtypeOf(theirs);
     const absl::StatusOr<ModelShape> own = ModelOfDirectory(source);
-    config = own.ok() && IsSameShape(*own, model) ? std::move(theirs) : OwnLike(theirs, model);
+    const bool is_whole = own.ok() && IsSameShape(*own, model) && !IsOfAWrapper(theirs);
+    config = is_whole ? std::move(theirs) : OwnLike(theirs, model);
     for (const char* const name : kBesides) {
       if (IsFile(absl::StrCat(source, "/", name))) {
         form.besides.push_back(absl::StrCat(source, "/", name));

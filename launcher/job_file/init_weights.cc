@@ -97,6 +97,14 @@ class Comparison {
     MayBe(keys_.rope_theta, NumberText(model_.rope_theta), NumberText(own_.rope_theta));
     MayBe(keys_.rope_scaling, LineText(RopeScalingValue(model_.rope_scaling)),
           LineText(RopeScalingValue(own_.rope_scaling)));
+    for (const auto& [name, member] :
+         {std::pair{keys_.rotary_share, &ModelShape::rotary_share},
+          std::pair{keys_.sliding_rope_theta, &ModelShape::sliding_rope_theta},
+          std::pair{keys_.query_scalar, &ModelShape::query_scalar},
+          std::pair{keys_.attention_cap, &ModelShape::attention_cap},
+          std::pair{keys_.logit_cap, &ModelShape::logit_cap}}) {
+      MayBe(name, NumberText(model_.*member), NumberText(own_.*member));
+    }
     const ModelType& type = TypeOf(model_.architecture);
     MayBe(keys_.window, absl::StrCat(model_.window), absl::StrCat(own_.window));
     if (model_.window > 0 && own_.window > 0) {
@@ -115,6 +123,11 @@ class Comparison {
     return false;
   }
 
+  bool IsInRopeParameters(absl::string_view name) const {
+    return name == keys_.rope_theta || name == keys_.rope_scaling || name == keys_.rotary_share ||
+           name == keys_.sliding_rope_theta;
+  }
+
   void MustBe(absl::string_view name, int64_t found, int64_t wanted) {
     if (found == wanted) return;
     values_.Wrong(Key(name), absl::StrCat("found ", found, ", but ", folder_, " was trained with ",
@@ -125,10 +138,9 @@ class Comparison {
     if (found == wanted) return;
     const std::string key = Key(name);
     const bool is_span = name == keys_.window || name == keys_.spans || name == keys_.turns;
-    const bool is_written =
-        values_.Mentions(key) || values_.Has("model.path") ||
-        (absl::StartsWith(name, "rope_") && values_.Has("model.rope_parameters")) ||
-        (is_span && StatesRuleOfSpans());
+    const bool is_written = values_.Mentions(key) || values_.Has("model.path") ||
+                            (IsInRopeParameters(name) && values_.Has("model.rope_parameters")) ||
+                            (is_span && StatesRuleOfSpans());
     const std::string what = absl::StrCat(folder_, " was trained with ", wanted);
     if (is_written) {
       notes_->push_back(absl::StrCat(key, ": ", found, ", though ", what));

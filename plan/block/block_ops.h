@@ -137,7 +137,7 @@ struct BlockOps {
 BlockOps OpsOf(const ModelShape& model, int64_t block);
 
 // Blocks with equal lists are of one kind. REQUIRES: kinds differ in what operations are told
-// (window, turns), in no value or parameter, as the engine's do.
+// (window, turns, angles), in no value or parameter, as the engine's do.
 struct BlockLists {
   std::vector<BlockOps> kinds;  // in the order of their first blocks
   std::vector<size_t> of_block;

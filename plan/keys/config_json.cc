@@ -18,6 +18,7 @@ namespace {
 // computes: of generating, of other heads, of its own bookkeeping.
 constexpr absl::string_view kOfNoConsequence =
     "architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id "
+    "cache_implementation "
     "chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id "
     "diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id "
     "experts_implementation exponential_decay_length_penalty finetuning_task forced_bos_token_id "
@@ -140,26 +141,13 @@ class Reading {
     const bool is_read = name == "model_type" || HasWord(type_.reads, name);
     if (!is_read && !has_code_) return NotePassedOver(node, name);
     if (!is_read && SaysNothing(node)) return;
-    Keep(name, is_off || IsEmpty(node) ? NothingAt(node.place) : SameInOurWords(name, node));
+    Keep(name, is_off || IsEmpty(node) ? NothingAt(node.place) : SameInOurWords(type_, name, node));
   }
 
   static Value NothingAt(const Place& place) {
     Value nothing;
     nothing.place = place;
     return nothing;
-  }
-
-  // Names of one function.
-  Value SameInOurWords(absl::string_view name, const Value& node) const {
-    Value same = node;
-    if (!HasWord("hidden_act hidden_activation activation_function", name)) return same;
-    if (node.scalar == "swish" && name == "hidden_act") same.scalar = "silu";
-    if (node.scalar == "gelu_pytorch_tanh") same.scalar = "gelu_new";
-    // transformers takes the tanh form for a gemma's, whichever of the two its file names.
-    if (node.scalar == "gelu" && type_.architecture == Architecture::kGemma) {
-      same.scalar = "gelu_new";
-    }
-    return same;
   }
 
   void TakeChanging(const ChangingKey& changing, const Value& node) {
@@ -213,12 +201,16 @@ class Reading {
     const Value* const sliding = map->Find(WordOf(AttentionSpan::kSliding));
     if (full == nullptr || !full->is_map()) return map;
     if (sliding == nullptr || !sliding->is_map()) return full;
-    const Value* const type = sliding->Find("rope_type");
+    const Value* type = sliding->Find("rope_type");
+    if (type == nullptr) type = sliding->Find("type");
     if (type != nullptr && type->scalar != "default") {
       Refuse(*sliding, name,
              absl::StrCat("found rope_type ", type->scalar, " of ", WordOf(AttentionSpan::kSliding),
                           ", which is not supported yet; use a ",
                           "model whose sliding blocks have rope_type default"));
+    }
+    if (const Value* const part = sliding->Find(kRotaryShare)) {
+      TakeChanging({kRotaryShare, "rotary positions of a part of each head"}, *part);
     }
     sliding_theta_ = TheOne(kSlidingTheta, SaidOrNull(kSlidingTheta), sliding->Find("rope_theta"));
     own_.Remove(kSlidingTheta);
@@ -262,7 +254,10 @@ class Reading {
     const Value* const part = map.Find(kRotaryShare);
     if (part != nullptr && HasWord(type_.reads, kRotaryShare)) {
       // Beside the map it may stand once more.
-      if (config_.Find(kRotaryShare) == nullptr) rotary_share_ = part;
+      const Value* const before =
+          rotary_share_ != nullptr ? rotary_share_ : SaidOrNull(kRotaryShare);
+      rotary_share_ = TheOne(kRotaryShare, before, part);
+      own_.Remove(kRotaryShare);
     } else if (part != nullptr) {
       TakeChanging({"partial_rotary_factor", "rotary positions of a part of each head"}, *part);
     }
@@ -341,13 +336,11 @@ constexpr Mechanism kMechanisms[] = {
     {"compress_ratios", "compressed attention"},
     {"hc_mult", "hyper-connections"},
     {"attention_chunk_size", "attention in chunks"},
-    {"hybrid_layer_pattern sliding_window_pattern", "attention within a window in some blocks"},
+    {"hybrid_layer_pattern", "attention within a window in some blocks"},
     {"add_swa_attention_sink_bias add_full_attention_sink_bias", "attention sinks"},
     {"swiglu_limit", "a clamped SwiGLU"},
     {"attention_k_eq_v", "keys that are values"},
-    {"final_logit_softcapping attn_logit_softcapping", "capped logits"},
     {"use_routing_bias use_moe_router_bias", "a router that a bias balances"},
-    {"rotary_dim partial_rotary_factor", "rotary positions of a part of each head"},
     {"qkv_bias", "biases of queries, keys and values alone"},
     {"num_nextn_predict_layers num_mtp_modules", "blocks that predict further tokens"},
 };
@@ -387,7 +380,7 @@ Value OwnModelKeys(const Value& config, const ModelType& type, Issues* issues,
 }
 
 const Value* TextConfigOf(const Value& config) {
-  // By its type, with that of its text model.
+  // Each has a text model of a type that weft knows.
   constexpr std::pair<absl::string_view, absl::string_view> kWrappers[] = {
       {"gemma3", "gemma3_text"}};
   const Value* const type = config.Find("model_type");
@@ -398,6 +391,16 @@ const Value* TextConfigOf(const Value& config) {
     if (type->scalar == wrapper && inner != nullptr && inner->scalar == of_text) return text;
   }
   return nullptr;
+}
+
+Value SameInOurWords(const ModelType& type, absl::string_view name, const Value& node) {
+  Value same = node;
+  if (!HasWord("hidden_act hidden_activation activation_function", name)) return same;
+  if (node.scalar == "swish" && name == "hidden_act") same.scalar = "silu";
+  if (node.scalar == "gelu_pytorch_tanh") same.scalar = "gelu_new";
+  // transformers takes the tanh form for a gemma's, whichever of the two its file names.
+  if (node.scalar == "gelu" && type.architecture == Architecture::kGemma) same.scalar = "gelu_new";
+  return same;
 }
 
 absl::string_view KeysOfNoConsequence() {

@@ -24,6 +24,9 @@ Value OwnModelKeys(const Value& config, const ModelType& type, Issues* issues,
 // how the model computes.
 absl::string_view KeysOfNoConsequence();
 
+// Returns a key's value with the word that weft has for the same function.
+Value SameInOurWords(const ModelType& type, absl::string_view name, const Value& node);
+
 // Returns the text model's part of a wrapper's config.json, which has a vision tower beside it;
 // null if it is no wrapper that weft knows.
 const Value* TextConfigOf(const Value& config);

@@ -22,6 +22,14 @@ Value CapValue(double cap) {
   return cap > 0 ? WithPoint(Value::Number(cap)) : Value();
 }
 
+// A silent file may mean a window. transformers masks gemmas' sliding blocks even where they have
+// none: by as many keys as there are.
+Value NoWindowValue(const ModelShape& model) {
+  const ModelType& type = TypeOf(ArchitectureOf(model));
+  const bool needs_one = type.slides == SlidingBlocks::kAllButEvery;
+  return needs_one ? Value::Whole(model.max_positions) : Value();
+}
+
 // Keys of what weft does in one way only, with the value that means it; and of what a model's own
 // list of keys leaves out where it is as the type has it.
 struct OneWay {
@@ -49,7 +57,7 @@ const OneWay kOneWays[] = {
     {"rope_local_base_freq",
      [](const ModelShape& model) { return Value::Number(model.sliding_rope_theta); }},
     {"use_sliding_window", [](const ModelShape& model) { return Value::Flag(model.window > 0); }},
-    {"sliding_window", [](const ModelShape&) { return Value(); }},  // a silent file may mean one
+    {"sliding_window", NoWindowValue},
 };
 
 std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key) {
@@ -79,8 +87,10 @@ Value ConfigTree(const ModelShape& model) {
   };
   for (ValueEntry& entry : ModelTree(model).entries) {
     if (!is_read(entry.name)) continue;
-    // Caps have a spelling of their own, below.
-    if (!absl::EndsWith(entry.name, "_softcapping")) add(entry.name, std::move(entry.node));
+    // Caps, and no window, have spellings of their own, below.
+    const bool is_own = absl::EndsWith(entry.name, "_softcapping") ||
+                        (entry.name == "sliding_window" && model.window == 0);
+    if (!is_own) add(entry.name, std::move(entry.node));
   }
   for (const absl::string_view key : reads) {
     if (config.Find(key) != nullptr) continue;

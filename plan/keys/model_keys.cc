@@ -178,6 +178,8 @@ bool IsFixed(const ModelType& type, absl::string_view key) {
 
 bool IsIgnored(const ModelType& type, absl::string_view key) {
   if (absl::StartsWith(key, "_")) return true;
+  // transformers does not read it of types that have another key for it.
+  if (key == kActivation && ActivationKeyOf(type) != kActivation) return true;
   return HasWord(KeysOfNoConsequence(), key) || HasWord(type.passed_over, key);
 }
 
@@ -194,7 +196,8 @@ std::string UnknownKeyText(const ModelType& type, absl::string_view name, bool i
 // Adds the keys of `from` to `merged` under the family's own names.
 void Merge(const ModelType& type, const Value& from, bool is_config, Value* merged, Issues* issues,
            std::vector<std::string>* notes) {
-  for (const auto& [name, node] : from.entries) {
+  for (const auto& [name, found] : from.entries) {
+    const Value node = SameInOurWords(type, name, found);
     if (name == "model_type" || (!is_config && (name == "path" || name == "init_from"))) continue;
     const ModelKey* row = RowFor(type, name);
     if (row == nullptr && !IsFixed(type, name)) {
@@ -294,10 +297,18 @@ void CheckType(const ModelType& type, const Value& model, const ModelUse& use, I
 }
 
 // transformers 5 writes rope_theta and rope_scaling as one map, rope_parameters: as two again.
-Value WithRopeKeys(const Value& tree, Issues* issues) {
+Value WithRopeKeys(const ModelType& type, const Value& tree, Issues* issues) {
   Value plain = tree;
-  const Value* const rope = tree.Find(kRopeParameters);
+  const Value* rope = tree.Find(kRopeParameters);
   if (rope == nullptr) return plain;
+  // Of a map for each span: that of blocks that see all, and the base of sliding ones.
+  const Value* const full = rope->Find(WordOf(AttentionSpan::kFull));
+  const Value* const sliding = rope->Find(WordOf(AttentionSpan::kSliding));
+  if (full != nullptr && HasWord(type.reads, "rope_local_base_freq")) {
+    const Value* const theta = sliding == nullptr ? nullptr : sliding->Find("rope_theta");
+    if (theta != nullptr) plain.entries.push_back({"rope_local_base_freq", *theta});
+    rope = full;
+  }
   plain.Remove(kRopeParameters);
   if (!rope->is_map() && !rope->is_null()) {
     issues->Add(rope->place, absl::StrCat("model.", kRopeParameters),
@@ -306,9 +317,11 @@ Value WithRopeKeys(const Value& tree, Issues* issues) {
   }
   if (!rope->is_map()) return plain;
   Value scaling = *rope;
-  if (const Value* theta = rope->Find("rope_theta")) {
-    plain.entries.push_back({"rope_theta", *theta});
-    scaling.Remove("rope_theta");
+  for (const absl::string_view key : {"rope_theta", "partial_rotary_factor"}) {
+    if (const Value* const value = rope->Find(key)) {
+      plain.entries.push_back({std::string(key), *value});
+      scaling.Remove(key);
+    }
   }
   if (!scaling.entries.empty()) plain.entries.push_back({"rope_scaling", scaling});
   return plain;
@@ -462,8 +475,8 @@ ModelShape ReadModel(const Value& job_model, const Value* config, const ModelUse
   Value merged = Value::Map(job_model.place);
   const auto merge = [&](const Value& from, bool is_config) {
     const bool llama = family == ModelFamily::kLlama;
-    Merge(*found, llama ? WithSharedKeys(WithRopeKeys(from, issues), issues) : from, is_config,
-          &merged, issues, notes);
+    Merge(*found, llama ? WithSharedKeys(WithRopeKeys(*found, from, issues), issues) : from,
+          is_config, &merged, issues, notes);
   };
   if (config != nullptr) merge(OwnModelKeys(*config, *found, issues, notes), true);
   merge(job_model, false);

@@ -213,8 +213,9 @@ constexpr ModelType kTypes[] = {
 
 // Architectures of transformers 5.24.0 whose names a slip of the pen would make of those above.
 constexpr absl::string_view kOtherArchitectures[] = {
-    "deepseek_ocr2", "flava",     "llava",        "ministral", "mllama",
-    "pixtral",       "qwen3_asr", "qwen3_vl_moe", "voxtral",
+    "blt",       "csm",          "cwm",   "deepseek_ocr2", "esm",    "flava", "gemma3n_text",
+    "glmga",     "glpn",         "llava", "ministral",     "mllama", "olmo",  "pixtral",
+    "qwen3_asr", "qwen3_vl_moe", "sam",   "voxtral",       "xglm",   "xlm",
 };
 
 std::string DigitsOf(absl::string_view text) {

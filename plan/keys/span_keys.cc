@@ -101,7 +101,7 @@ std::vector<AttentionSpan> SpansIn(const Value& node, Issues* issues) {
   return {};
 }
 
-// The numbers by which types say which blocks slide.
+// A SpanRule has the numbers by which types say which blocks slide.
 struct SpanRule {
   int64_t first = 0;    // of kFrom
   int64_t pattern = 0;  // of kAllButEvery

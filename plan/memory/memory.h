@@ -32,7 +32,7 @@ enum class MemoryKind {
   kMasterWeights,  // fp32, beside weights of 16 bits
   kOptimizer,
   kActivations,    // saved by a forward pass for its backward pass, a slot per block
-  kWorkspace,      // dies within one action; and the table of rotary positions, a step's totals
+  kWorkspace,      // dies within one action; and the tables of rotary positions, a step's totals
   kCommunication,  // receive buffers; whole buckets of what ZeRO keeps in parts
   kTokens,         // ids and targets of the step, positions, starts of documents
 };

@@ -95,11 +95,14 @@ void CheckRotation(const ModelShape& model, const ModelKeys& keys, std::vector<S
                                  std::pair{keys.logit_cap, model.logit_cap}}) {
     if (!std::isfinite(cap) || cap < 0) wrong(key, cap, "null or a positive number, e.g. 50");
   }
-  if (!std::isfinite(model.query_scalar) || model.query_scalar < 0) {
-    wrong(keys.query_scalar, model.query_scalar, "a positive number, e.g. that of head_dim");
+  if (!(model.query_scalar >= 0) || model.query_scalar > static_cast<double>(kMaxHidden) ||
+      model.query_scalar != std::floor(model.query_scalar)) {
+    wrong(keys.query_scalar, model.query_scalar, "a whole number, e.g. that of head_dim");
   }
   if (!(model.rotary_share > 0) || model.rotary_share > 1) {
     wrong(keys.rotary_share, model.rotary_share, "more than 0, and 1 at most");
+  } else if (model.is_latent()) {
+    return;  // its part with positions has a key of its own
   } else if (model.head_dim % 2 == 0 && (model.rotary_dims() < 2 || model.rotary_dims() % 2 != 0)) {
     issues.push_back(
         {absl::StrCat("model.", keys.rotary_share),
@@ -371,7 +374,7 @@ int64_t ModelShape::rotary_dims() const {
 std::vector<Rotation> ModelShape::rotations() const {
   if (learned_positions) return {};
   std::vector<Rotation> ways = {{rope_theta, rope_scaling, rotary_dims()}};
-  if (sliding_rope_theta > 0) ways.push_back({sliding_rope_theta, {}, rotary_dims()});
+  if (sliding_rope_theta > 0 && window > 0) ways.push_back({sliding_rope_theta, {}, rotary_dims()});
   return ways;
 }
 
@@ -517,6 +520,8 @@ bool IsOf(Architecture architecture, const ModelShape& model) {
   if (!has_latents && (model.num_experts > 0) != has_experts) return false;
   if (HasMultipliers(model) && architecture != kGranite) return false;
   if (AreBiasesAlwaysThere(architecture) && !model.attention_bias) return false;
+  // Their classes have no place for biases.
+  if (model.attention_bias && (architecture == kPhi3 || architecture == kMistral)) return false;
   const Sliding sliding = SlidingOf(architecture);
   if (model.window > 0 && sliding == Sliding::kNone) return false;
   if (!model.spans.empty() && sliding != Sliding::kAny) return false;

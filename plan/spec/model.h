@@ -76,7 +76,7 @@ struct Rotation {
   friend bool operator==(const Rotation&, const Rotation&) = default;
 };
 
-// Names of tables of angles, by ModelShape::rotations.
+// Tables of angles are called so, by ModelShape::rotations.
 inline constexpr absl::string_view kRotaryTables[] = {"rotary", "rotary_sliding"};
 
 // Queries, keys and values through low ranks (DeepSeek-V2, arXiv:2405.04434, 2.1). A head's query
@@ -173,8 +173,8 @@ struct ModelShape {
   }
   // Counts the elements of a head that turn.
   int64_t rotary_dims() const;
-  // The ways in which positions turn: that of blocks that see all before, that of sliding ones if
-  // it is another. Empty: positions are learned.
+  // Returns the ways in which positions turn: that of blocks that see all before, that of sliding
+  // ones if it is another. Empty: positions are learned.
   std::vector<Rotation> rotations() const;
   // Returns the index of the block's own.
   int rotation_of(int64_t block) const {

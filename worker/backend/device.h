@@ -88,7 +88,7 @@ struct RotatedHeads {
   bool are_interleaved = false;  // 2i and 2i + 1; else i and i + W/2, as in Hugging Face's llama
 };
 
-// The function of a gated linear unit's gate.
+// A Gate is the function of a gated linear unit's gate.
 enum class Gate {
   kSilu,  // x sigmoid(x)
   kGelu,  // Device::Gelu

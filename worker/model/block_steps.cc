@@ -27,7 +27,7 @@ StepKind KindOf(OpKind kind) {
       return StepKind::kAttention;
     case OpKind::kJoinHeads:
     case OpKind::kScale:
-    case OpKind::kAdd:  // only after a product, as a branch
+    case OpKind::kAdd:  // only after a product or a norm, as a branch
     case OpKind::kRoute:
     case OpKind::kDispatch:
     case OpKind::kCombine:

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// The nearest number of so many significant bits.
+// Returns the nearest number that has the significant bits of `type`.
 double RoundedTo(DType type, double value) {
   const int bits = type == DType::kBf16 ? 8 : type == DType::kF16 ? 11 : 24;
   int exponent = 0;

@@ -61,7 +61,7 @@ void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& devic
 void DoTurn(const ForwardStep& step, absl::Span<const View> tables, Turn turn,
             absl::Span<const View> views, Device& device);
 
-// The function of a gated activation's gate.
+// Returns the function of a gated activation's gate.
 Gate GateOf(const BlockOp& op);
 
 // Carries out a kBranch whose product is whole on this rank: out = residual + factor linear(x).

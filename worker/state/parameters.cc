@@ -1,7 +1,6 @@
 #include "worker/state/parameters.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "plan/errors.h"
@@ -64,6 +63,14 @@ OwnPiece SliceOf(const OwnPiece& piece, int64_t first, int64_t count) {
   return slice;
 }
 
+void Parameters::AddOwn(const Bucket& bucket, absl::Span<const Piece> pieces) {
+  for (const Piece& piece : pieces) {
+    own_.push_back(OwnPieceOf(bucket.shards[piece.shard], piece, buckets_.back()));
+    own_.back().bucket = buckets_.size() - 1;
+    own_.back().parameter = parameters_.size() - bucket.shards.size() + piece.shard;
+  }
+}
+
 Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                        const Numerics& numerics, Arena& arena)
     : norm_constants_(NormConstantsOf(model)) {
@@ -91,7 +98,8 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
       }
     };
     BucketViews& views = buckets_.emplace_back();
-    std::tie(views.sharding, views.place) = std::tie(sharding, place);
+    views.sharding = sharding;
+    views.place = place;
     get("weights", sharding.weights, &views.own_weights, &views.weights);
     get("gradients", sharding.gradients, &views.own_gradients, &views.gradients);
     if (NarrowsSums(layout, numerics)) {
@@ -114,11 +122,7 @@ Parameters::Parameters(const ModelShape& model, const Layout& layout, int rank,
                              .weight = whole(views.weights),
                              .gradient = whole(views.gradients)});
     }
-    for (const Piece& piece : PiecesOf(bucket, sharding.parts, part, unit)) {
-      own_.push_back(OwnPieceOf(bucket.shards[piece.shard], piece, views));
-      own_.back().bucket = buckets_.size() - 1;
-      own_.back().parameter = parameters_.size() - bucket.shards.size() + piece.shard;
-    }
+    AddOwn(bucket, PiecesOf(bucket, sharding.parts, part, unit));
   }
   runs_ = LinearsOfOneRun(buckets);
   all_gradients_ = arena.Whole(MemoryKind::kGradients);

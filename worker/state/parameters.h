@@ -122,6 +122,8 @@ class Parameters {
   View all_gradients() const { return all_gradients_; }
 
  private:
+  // The rank's own pieces of the last of the buckets.
+  void AddOwn(const Bucket& bucket, absl::Span<const Piece> pieces);
   void FindFactoredMoments(Arena& arena);
 
   const NormConstants norm_constants_;

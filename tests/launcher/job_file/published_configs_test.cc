@@ -24,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kPlainJob[] =
     "job: {name: small}\nmodel: {path: .}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
@@ -406,6 +407,14 @@ TEST_F(OthersConfigs, OfGemmasAndGlmsAreRefusedByName) {
               HasSubstr("model.hidden_activation: the text \"relu\" is not supported yet"));
   EXPECT_THAT(Refusal(OfType("gemma", {{"use_bidirectional_attention", true}})),
               HasSubstr("model.use_bidirectional_attention: true is not supported"));
+  EXPECT_THAT(Refusal(OfType("gemma3_text", {{"query_pre_attn_scalar", 30.5}})),
+              HasSubstr("model.query_pre_attn_scalar: 30.5 is out of range; use a whole number"));
+  const Json twice = {
+      {"partial_rotary_factor", 0.5},
+      {"rope_parameters",
+       {{"rope_type", "default"}, {"rope_theta", 1000000.0}, {"partial_rotary_factor", 0.25}}}};
+  EXPECT_THAT(Refusal(OfType("glm4", twice)), HasSubstr("model.partial_rotary_factor: found 0.25"));
+  EXPECT_THAT(Refusal(OfType("olmo", {})), Not(HasSubstr("did you mean")));
   EXPECT_THAT(Refusal(OfType("glm4", {{"partial_rotary_factor", 0.2}})),
               HasSubstr("0.2 of a head's 16 elements are 3"));
 }

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Pairs of neighbours.
+// Turns pairs of neighbours.
 template <typename T>
 WEFT_CLONES void RotateNeighbours(const float* cosines, const float* sines, float direction, T* x,
                                   int64_t pairs) {
@@ -21,9 +21,6 @@ WEFT_CLONES void RotateNeighbours(const float* cosines, const float* sines, floa
     Narrow(b * cosines[i] + a * sine, x + 2 * i + 1);
   }
 }
-
-}  // namespace
-namespace {
 
 // Columns that one pass over the rows sums, so that the sums stay in the first-level cache.
 constexpr int64_t kColumnBlock = 256;

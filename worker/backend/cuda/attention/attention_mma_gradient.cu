@@ -14,8 +14,8 @@ constexpr int kRows = 16 * kMmaWarps;  // of a block
 constexpr int kStep = 32;              // rows of a tile that it walks over
 
 // scores and dp of [16, 8 kCount] become probabilities and scale * p * (dp - delta), the latter
-// times the cap's slope; `seen`,
-// `lse_of` (in powers of two) and `delta_of` are asked by fragment n and element i of it.
+// times the cap's slope; `seen`, `lse_of` (in powers of two) and `delta_of` are asked by fragment n
+// and element i of it.
 template <int kCount, typename Seen, typename Of>
 __device__ __forceinline__ void ScoreGradients(const AttentionCall& call, const Seen& seen,
                                                const Of& lse_of, const Of& delta_of,
