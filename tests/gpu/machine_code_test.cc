@@ -43,7 +43,7 @@ const std::map<std::string, Demand> kDemands = {
     {"AddPartialSumsKernel", {}},
     {"AddTotalKernel", {}},
     {"AttentionKernel", {6, 3}},  // for heads that the next has no instance for
-    {"AttentionMmaKernel", {4, 0, true}},
+    {"AttentionMmaKernel", {8, 0, true}},
     {"CodesKernel", {2, 2}},
     {"CombineKernel", {8, 8}},
     {"ConvertKernel", {7, 7}},
@@ -53,7 +53,7 @@ const std::map<std::string, Demand> kDemands = {
     {"EmbedKernel", {3, 3}},
     {"GradientScaleKernel", {}},
     {"KeyGradientKernel", {6, 3}},
-    {"KeyGradientMmaKernel", {4, 0, true}},
+    {"KeyGradientMmaKernel", {8, 0, true}},
     {"LargestPartsKernel", {1, 0}},
     {"ListRowsKernel", {}},
     {"MapKernel", {22, 22}},
@@ -68,7 +68,7 @@ const std::map<std::string, Demand> kDemands = {
     {"PartialTotalsKernel", {}},
     {"QuantisedAdamwKernel", {1, 1}},
     {"QueryGradientKernel", {6, 3}},
-    {"QueryGradientMmaKernel", {4, 0, true}},
+    {"QueryGradientMmaKernel", {8, 0, true}},
     {"RotateKernel", {3, 3}},
     {"RowMaxKernel", {3, 0}},
     {"RowSquaresKernel", {}},  // Adafactor's

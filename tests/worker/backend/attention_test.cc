@@ -27,7 +27,7 @@ std::string Name(const AttentionCase& c) {
          std::to_string(shape.heads) + " E" + std::to_string(shape.head_dim) + " K" +
          std::to_string(shape.kv_heads) + " " + std::to_string(shape.pieces) + "/" +
          std::to_string(shape.runs) + " " + std::to_string(c.documents.size()) +
-         " documents, window " + std::to_string(c.window);
+         " documents, window " + std::to_string(c.window) + ", cap " + std::to_string(shape.cap);
 }
 
 // Runs `piece` of each sequence are the queries.
@@ -114,18 +114,30 @@ void ForEachQuery(const AttentionCase& c, const Visit& visit) {
   }
 }
 
+// A score of queries and keys with this product, and its slope.
+struct Score {
+  double value, slope;
+};
+Score ScoreOf(const AttentionShape& shape, double product) {
+  const double scale =
+      shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  if (shape.cap == 0) return {scale * product, scale};
+  const double share = std::tanh(scale * product / shape.cap);
+  return {shape.cap * share, scale * (1 - share * share)};
+}
+
 AttentionReference AttentionOf(const AttentionCase& c, const Doubles& q, const Doubles& k,
                                const Doubles& v) {
   const Places at(c.shape);
   const int64_t dim = c.shape.head_dim;
-  const double scale = 1 / std::sqrt(static_cast<double>(dim));
   AttentionReference out = {Doubles(q.size()), Doubles(q.size() / static_cast<size_t>(dim))};
   ForEachQuery(c, [&](int64_t b, int64_t h, int64_t row, int64_t first, int64_t last) {
     const double* const query = q.data() + at.Query(b, row, h);
     double* const o = out.o.data() + at.Query(b, row, h);
     double total = 0;
     for (int64_t s = first; s <= last; ++s) {
-      const double e = std::exp(scale * Dot(query, k.data() + at.Key(b, s, h), dim));
+      const double product = Dot(query, k.data() + at.Key(b, s, h), dim);
+      const double e = std::exp(ScoreOf(c.shape, product).value);
       AddTimes(e, v.data() + at.Key(b, s, h), o, dim);
       total += e;
     }
@@ -146,16 +158,15 @@ Gradients GradientsOf(const AttentionCase& c, const Inputs& in, const AttentionR
   const Doubles dout = ToDoubles(in.dout);
   const Places at(c.shape);
   const int64_t dim = c.shape.head_dim;
-  const double scale = 1 / std::sqrt(static_cast<double>(dim));
   Gradients out = {Doubles(q.size()), Doubles(k.size()), Doubles(v.size())};
   ForEachQuery(c, [&](int64_t b, int64_t h, int64_t row, int64_t first, int64_t last) {
     const int64_t query = at.Query(b, row, h);
     const double delta = Dot(dout.data() + query, forward.o.data() + query, dim);
     for (int64_t s = first; s <= last; ++s) {
       const int64_t key = at.Key(b, s, h);
-      const double score = scale * Dot(q.data() + query, k.data() + key, dim);
-      const double p = std::exp(score - forward.lse[at.Lse(b, row, h)]);
-      const double ds = scale * p * (Dot(dout.data() + query, v.data() + key, dim) - delta);
+      const Score score = ScoreOf(c.shape, Dot(q.data() + query, k.data() + key, dim));
+      const double p = std::exp(score.value - forward.lse[at.Lse(b, row, h)]);
+      const double ds = score.slope * p * (Dot(dout.data() + query, v.data() + key, dim) - delta);
       AddTimes(ds, k.data() + key, out.dq.data() + query, dim);
       AddTimes(ds, q.data() + query, out.dk.data() + key, dim);
       AddTimes(p, dout.data() + query, out.dv.data() + key, dim);
@@ -228,6 +239,15 @@ std::vector<AttentionCase> AttentionCases() {
   cases.push_back({large, {128, 256, 512}});
   cases.push_back({large, {127, 129, 255, 257, 511, 513, 719}});
   cases.push_back({grouped, {300, 301, 800}});
+  // Caps that bite, and one that hardly does.
+  for (const double cap : {0.5, 3.0, 50.0}) {
+    for (AttentionShape shape : {small, large, grouped, Pieces(large, 4, {0, 3})}) {
+      shape.cap = cap;
+      shape.scale = 0.7;
+      cases.push_back({shape, {}});
+      cases.push_back({shape, {}, 7});
+    }
+  }
   // Windows within a tile, of whole tiles, over several, and across documents.
   for (const int64_t window : {2, 3, 64, 130, 257, 5000}) {
     cases.push_back({small, {}, window});
@@ -282,14 +302,16 @@ TEST_P(Attention, AgreesWithTheTextbookForOddShapesPiecesAndDocuments) {
 
 TEST_P(Attention, GradientIsTheDerivative) {
   const AttentionShape small = {2, 12, 4, 2, 2};
-  for (const AttentionCase& c : {AttentionCase{{2, 3, 1, 5, 1}, {}},
-                                 {{1, 17, 3, 2, 3}, {}},
-                                 {{2, 7, 4, 2, 2}, {}},
-                                 {{1, 6, 6, 2, 1}, {}},
-                                 {{1, 131, 1, 2, 1}, {}},
-                                 {small, {4, 5}},
-                                 {Pieces(small, 4, {1, 2}), {}},
-                                 {Pieces(small, 4, {0, 3}), {7}}}) {
+  for (const AttentionCase& c :
+       {AttentionCase{{2, 3, 1, 5, 1}, {}},
+        {{1, 17, 3, 2, 3}, {}},
+        {{2, 7, 4, 2, 2}, {}},
+        {{1, 6, 6, 2, 1}, {}},
+        {{1, 131, 1, 2, 1}, {}},
+        {small, {4, 5}},
+        {{.batch = 2, .seq_len = 7, .heads = 4, .head_dim = 2, .kv_heads = 2, .cap = 0.8}},
+        {Pieces(small, 4, {1, 2}), {}},
+        {Pieces(small, 4, {0, 3}), {7}}}) {
     SCOPED_TRACE(Name(c));
     const Inputs in(c.shape);
     const Doubles q = ToDoubles(in.q), k = ToDoubles(in.k), v = ToDoubles(in.v);

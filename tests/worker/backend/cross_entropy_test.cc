@@ -164,6 +164,35 @@ TEST_P(CrossEntropy, OfAWholeVocabularyIsTheThreeOperations) {
   }
 }
 
+// The gradient through the cap is the derivative of the loss of cap tanh(x / cap).
+TEST_P(CrossEntropy, OfCappedLogitsHasTheGradientOfWhatTheyAreMadeOf) {
+  constexpr int64_t kRows = 3, kCols = 37;
+  constexpr double kCap = 1.5, kScale = 0.25;
+  const std::vector<float> values = Normal(kRows * kCols, 1, 2);
+  const std::vector<int32_t> targets = {0, 36, 17};
+  const auto loss = [&](const Doubles& x) {
+    double sum = 0;
+    for (int64_t row = 0; row < kRows; ++row) {
+      double total = 0;
+      const auto logit = [&](int64_t i) {
+        return kCap * std::tanh(x[static_cast<size_t>(row * kCols + i)] / kCap);
+      };
+      for (int64_t i = 0; i < kCols; ++i) total += std::exp(logit(i));
+      sum += kScale * (std::log(total) - logit(targets[static_cast<size_t>(row)]));
+    }
+    return sum;
+  };
+  const View logits = Upload(kRows, kCols, values);
+  const View row_max = Fresh(kRows, 1), row_sum = Fresh(kRows, 1), target = Fresh(kRows, 1);
+  device().Cap(logits, kCap);
+  Doubles capped = ToDoubles(values);
+  for (double& value : capped) value = kCap * std::tanh(value / kCap);
+  EXPECT_LT(RelativeError(Download(logits), capped), 3e-7);
+  device().CrossEntropy(UploadIds(targets), {.scale = kScale, .cap = kCap}, logits, row_max,
+                        row_sum, target);
+  EXPECT_LT(RelativeError(Download(logits), DifferenceQuotient(loss, ToDoubles(values))), 2e-6);
+}
+
 TEST_P(CrossEntropy, OfAWholeVocabularyShowsADivergedModelToo) {
   std::vector<float> logits = Normal(int64_t{2} * kVocabulary, 2);
   logits[5] = NAN;

@@ -69,13 +69,12 @@ __device__ __forceinline__ void TakeScores(FragmentC (&scores)[kCount], SoftmaxR
 
 // scores[16, 8 kCount] of keys from `key` on become exponents of two; of those that a row does not
 // see, nothing. `row` is the thread's first of the tile.
-template <int kCount>
+template <bool kCapped, int kCount>
 __device__ __forceinline__ void Mask(const VisibleKeys<kRows>& visible, const AttentionCall& call,
                                      int row, int64_t key, FragmentC (&scores)[kCount]) {
+  const float scale = (kCapped ? call.cap : call.scale) * kLog2OfE;
   for (FragmentC& score : scores) {
-    for (float& at : score.at) {
-      at = call.cap > 0 ? call.cap * kLog2OfE * call.ShareOfCap(at) : call.scale * kLog2OfE * at;
-    }
+    for (float& at : score.at) at = scale * (kCapped ? call.RoughShareOfCap(at) : at);
   }
   const int64_t last = key + 8 * kCount - 1;
   const bool sees_all = visible.Has(row, key) && visible.Has(row, last) &&
@@ -89,7 +88,7 @@ __device__ __forceinline__ void Mask(const VisibleKeys<kRows>& visible, const At
   }
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kCapped>
 __global__ void __launch_bounds__(kMmaThreads)
     AttentionMmaKernel(AttentionCall call, ForwardArrays<T> arrays) {
   __shared__ VisibleKeys<kRows> visible;
@@ -122,7 +121,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     ScoresOf(q, place.warp_row, k, scores);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      Mask(visible, call, place.warp_row + 16 * t + Group(), key, scores[t]);
+      Mask<kCapped>(visible, call, place.warp_row + 16 * t + Group(), key, scores[t]);
       TakeScores(scores[t], &softmax[t], sums[t]);
     }
     WaitForCopies();
@@ -152,7 +151,7 @@ cudaError_t Forward(const Queue& queue, const AttentionShape& shape,
                     const AttentionTensors& tensors) {
   const AttentionCall call = CallOf(shape, tensors.first_visible);
   return Launch(
-      AttentionMmaKernel<T, kDim>,
+      call.cap > 0 ? AttentionMmaKernel<T, kDim, true> : AttentionMmaKernel<T, kDim, false>,
       {.blocks = TilesOf(call.query_len, kRows),
        .blocks_y = shape.heads,
        .blocks_z = shape.batch,

@@ -16,7 +16,7 @@ constexpr int kStep = 32;              // rows of a tile that it walks over
 // scores and dp of [16, 8 kCount] become probabilities and scale * p * (dp - delta), the latter
 // times the cap's slope; `seen`, `lse_of` (in powers of two) and `delta_of` are asked by fragment n
 // and element i of it.
-template <int kCount, typename Seen, typename Of>
+template <bool kCapped, int kCount, typename Seen, typename Of>
 __device__ __forceinline__ void ScoreGradients(const AttentionCall& call, const Seen& seen,
                                                const Of& lse_of, const Of& delta_of,
                                                FragmentC (&scores)[kCount],
@@ -27,11 +27,11 @@ __device__ __forceinline__ void ScoreGradients(const AttentionCall& call, const 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool is_seen = seen(n, i);
-      const float share = call.cap > 0 ? call.ShareOfCap(scores[n].at[i]) : 0.0F;
+      const float share = kCapped ? call.RoughShareOfCap(scores[n].at[i]) : 0.0F;
       const float exponent =
-          call.cap > 0 ? call.cap * kLog2OfE * share : exponent_scale * scores[n].at[i];
+          kCapped ? call.cap * kLog2OfE * share : exponent_scale * scores[n].at[i];
       const float p = is_seen ? exp2f(exponent - lse_of(n, i)) : 0.0F;
-      const float slope = call.scale * (1.0F - share * share);
+      const float slope = kCapped ? call.scale * (1.0F - share * share) : call.scale;
       scores[n].at[i] = p;
       dp[n].at[i] = is_seen ? slope * p * (dp[n].at[i] - delta_of(n, i)) : 0.0F;
     }
@@ -69,7 +69,7 @@ struct Stage {
         right{left.data + kStep * Tile<T, kDim>::kStride} {}
 };
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kCapped>
 __global__ void __launch_bounds__(kMmaThreads)
     QueryGradientMmaKernel(AttentionCall call, AttentionGradientArrays<T> arrays) {
   __shared__ VisibleKeys<kRows> visible;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     const auto seen = [&](int n, int i) {
       return visible.Has(own + i / 2 * 8, key + 8 * n + PairAt() + i % 2);
     };
-    ScoreGradients(call, seen, ByRow{lse, own}, ByRow{deltas, own}, scores[0], ds[0]);
+    ScoreGradients<kCapped>(call, seen, ByRow{lse, own}, ByRow{deltas, own}, scores[0], ds[0]);
     AddWeighted(ds, stage.left, dq);
   }
   WaitForCopies();
@@ -177,7 +177,7 @@ __device__ __forceinline__ void CopyQueries(const AttentionCall& call,
   }
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kCapped>
 __global__ void __launch_bounds__(kMmaThreads)
     KeyGradientMmaKernel(AttentionCall call, AttentionGradientArrays<T> arrays) {
   __shared__ QueryRows rows_of[2];
@@ -218,7 +218,8 @@ __global__ void __launch_bounds__(kMmaThreads)
       const int64_t key = own + i / 2 * 8;
       return key >= rows.first[column] && key <= rows.last[column];
     };
-    ScoreGradients(call, seen, ByColumn{rows.lse}, ByColumn{rows.deltas}, scores[0], ds[0]);
+    ScoreGradients<kCapped>(call, seen, ByColumn{rows.lse}, ByColumn{rows.deltas}, scores[0],
+                            ds[0]);
     AddWeighted(scores, stage.right, dv);
     AddWeighted(ds, stage.left, dk);
   }
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   Store<T, kDim>(dv[0], whole, place.warp_row, place.count, arrays.dv + key_at, call.key_stride);
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kCapped>
 cudaError_t Backward(const Queue& queue, const AttentionShape& shape, const AttentionCall& call,
                      const AttentionGradientArrays<T>& arrays) {
   Grid grid = {.blocks = TilesOf(call.query_len, kRows),
@@ -237,11 +238,11 @@ cudaError_t Backward(const Queue& queue, const AttentionShape& shape, const Atte
                .threads = kMmaThreads,
                .shared_bytes = TileBytes<T, kDim>(2 * kRows + 4 * kStep)};
   const cudaError_t code =
-      Launch(QueryGradientMmaKernel<T, kDim>, grid, queue.stream, call, arrays);
+      Launch(QueryGradientMmaKernel<T, kDim, kCapped>, grid, queue.stream, call, arrays);
   if (code != cudaSuccess) return code;
   grid.blocks = TilesOf(call.seq_len, kRows);
   grid.blocks_y = shape.kv_heads;
-  return Launch(KeyGradientMmaKernel<T, kDim>, grid, queue.stream, call, arrays);
+  return Launch(KeyGradientMmaKernel<T, kDim, kCapped>, grid, queue.stream, call, arrays);
 }
 }  // namespace
 
@@ -249,8 +250,12 @@ template <typename T>
 cudaError_t QueueMmaAttentionGradient(const Queue& queue, const AttentionShape& shape,
                                       const AttentionCall& call,
                                       const AttentionGradientArrays<T>& arrays) {
-  return shape.head_dim == 64 ? Backward<T, 64>(queue, shape, call, arrays)
-                              : Backward<T, 128>(queue, shape, call, arrays);
+  if (call.cap > 0) {
+    return shape.head_dim == 64 ? Backward<T, 64, true>(queue, shape, call, arrays)
+                                : Backward<T, 128, true>(queue, shape, call, arrays);
+  }
+  return shape.head_dim == 64 ? Backward<T, 64, false>(queue, shape, call, arrays)
+                              : Backward<T, 128, false>(queue, shape, call, arrays);
 }
 
 template cudaError_t QueueMmaAttentionGradient(const Queue&, const AttentionShape&,
