@@ -47,7 +47,8 @@ class JobReader {
     ReadJobResult result{ReadJobKeys(settled, std::move(model_), ReadProfile(), issues_, notes_),
                          has_tokens};
     if (counts_epochs && issues_->empty()) {
-      SettleEpochs(values_, has_tokens && options_.check_files, &result.job, notes_);
+      result.has_steps =
+          SettleEpochs(values_, has_tokens && options_.check_files, &result.job, notes_);
     }
     return result;
   }

@@ -179,23 +179,24 @@ bool PutStepsOfEpochs(const ValueReader& values, Value* root) {
   return epochs.has_value();
 }
 
-void SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
+bool SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
                   std::vector<std::string>* notes) {
   const double epochs = *values.Number("training.epochs");
   if (!has_tokens || job->training.global_batch_size < 1 || job->training.seq_len < 1) {
     job->training.steps = kAssumedSteps;
     notes->push_back(absl::StrCat("training.epochs: no data is counted here; taken as ",
                                   kAssumedSteps, " steps"));
-    return;
+    return false;
   }
   const absl::StatusOr<Dataset> data = Dataset::Open(*job, /*train=*/true);
-  if (!data.ok()) return;  // it is opened again, and said, when the job is checked
+  if (!data.ok()) return true;  // it is opened again, and said, when the job is checked
   const double samples = std::ceil(epochs * static_cast<double>(data->windows()));
   const auto batch = static_cast<double>(job->training.global_batch_size);
   job->training.steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples / batch)));
   notes->push_back(absl::StrCat("training.epochs: ", NumberText(epochs), " of ", data->windows(),
                                 " samples is ", job->training.steps, " steps of ",
                                 job->training.global_batch_size));
+  return true;
 }
 
 }  // namespace weft

@@ -45,8 +45,8 @@ bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Val
 bool PutStepsOfEpochs(const ValueReader& values, Value* root);
 
 // Settles training.steps by training.epochs. `has_tokens`: the data can be counted; else a note
-// says what is assumed.
-void SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
+// says what is assumed, and false is returned.
+bool SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
                   std::vector<std::string>* notes);
 
 }  // namespace weft
