@@ -301,7 +301,7 @@ Value WithRopeKeys(const ModelType& type, const Value& tree, Issues* issues) {
   Value plain = tree;
   const Value* rope = tree.Find(kRopeParameters);
   if (rope == nullptr) return plain;
-  // Of a map for each span: that of blocks that see all, and the base of sliding ones.
+  // A map for each span gives that of blocks that see all, and the base of sliding ones.
   const Value* const full = rope->Find(WordOf(AttentionSpan::kFull));
   const Value* const sliding = rope->Find(WordOf(AttentionSpan::kSliding));
   if (full != nullptr && HasWord(type.reads, "rope_local_base_freq")) {
