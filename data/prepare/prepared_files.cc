@@ -205,7 +205,7 @@ absl::Status PreparedFiles::Lock() {
   return absl::UnavailableError(absl::StrCat(folder_, ": others make and remove it"));
 }
 
-// What complete work has left would be put in its place beside the new.
+// Files that complete work has left would be put in their places beside the new.
 void PreparedFiles::BeginAnew() {
   for (const char* const name : {kState, kNewState, kIndex, kRecord}) unlinkat(folder_fd_, name, 0);
 }
@@ -214,8 +214,7 @@ absl::Status PreparedFiles::ReadState(const std::string& work, const std::string
   state_.work = work;
   state_.stamp = stamp;
   state_.may_replace = place_.may_replace;
-  if (!IsInside(kState)) return absl::OkStatus();
-  if (place_.begin_anew) {
+  if (!IsInside(kState) || place_.begin_anew) {
     BeginAnew();
     return absl::OkStatus();
   }
@@ -438,9 +437,9 @@ absl::Status PreparedFiles::PutInPlace() {
   return absl::OkStatus();
 }
 
-// The lock goes last: whoever finds the folder without it begins in a folder without work.
+// The state goes first: without it nothing goes on from files that are gone. The lock goes last.
 void PreparedFiles::Discard() {
-  for (const char* const name : {kTokens, kLengths, kNewState, kState, kIndex, kRecord, kLock}) {
+  for (const char* const name : {kState, kNewState, kTokens, kLengths, kIndex, kRecord, kLock}) {
     unlinkat(folder_fd_, name, 0);
   }
   rmdir(folder_.c_str());

@@ -300,6 +300,16 @@ TEST_F(PrepareTest, BeginsAnewWhenItIsTold) {
   EXPECT_EQ(folder_.Read("out.bin"), folder_.Read("whole.bin"));
 }
 
+TEST_F(PrepareTest, PutsNothingInPlaceThatOtherWorkHasLeft) {
+  PrepareRequest request = Request({folder_.Write("a.jsonl", RowsForTest(20, 8))}, "out");
+  std::filesystem::create_directory(folder_.At("out.preparing"));
+  folder_.Write("out.preparing/index", "of other work");
+  request.place.format = TokenOutput::kNanogpt;
+  EXPECT_TRUE(Run(request).ok());
+  EXPECT_TRUE(IsThere("out.bin"));
+  EXPECT_FALSE(IsThere("out.idx"));
+}
+
 TEST_F(PrepareTest, DoesNotReplaceWhatCameMeanwhile) {
   const std::string path = folder_.Write("a.jsonl", RowsForTest(300, 8));
   std::atomic<bool> stop{true};
