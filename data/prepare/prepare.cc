@@ -78,8 +78,8 @@ class PrepareWork {
     absl::Status status = RunToEnd();
     progress_.is_over = true;
     if (request_.on_progress) request_.on_progress(progress_);
-    // What was put before an error of reading, a bad row or a stop is good, and is kept; the first
-    // error is the one that counts.
+    // Chunks that were put before an error of reading, a bad row or a stop are good, and are kept;
+    // the first error is the one that counts.
     if (!status.ok() && !files_failed_) Commit().IgnoreError();
     return status;
   }

@@ -159,7 +159,7 @@ absl::Status PrepareOrWait(const Tokenizer& tokenizer, PrepareRequest* request) 
       place.may_replace = true;  // a file of ours that was cut or left by another version
       continue;
     }
-    // What was left is damaged, or of a text that is another now.
+    // The work that was left is damaged, or of a text that is another now.
     if ((absl::IsDataLoss(status) || absl::IsFailedPrecondition(status)) && !place.begin_anew) {
       place.begin_anew = true;
       continue;

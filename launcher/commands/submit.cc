@@ -194,7 +194,7 @@ int Submit(SubmitArguments arguments) {
     if (!set.ok()) return Fail(set);
   }
   if (IsForKubernetes(arguments)) return SubmitPods(arguments);
-  // What is only printed needs no tokens.
+  // A script that is only printed needs no tokens.
   if (arguments.dry_run) arguments.options.on_tokens = nullptr;
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(

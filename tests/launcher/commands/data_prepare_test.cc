@@ -182,6 +182,8 @@ TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
   folder_.Write("job.yaml", job);
   const std::string cache = folder_.path() + "/weft/tokens";
   EXPECT_THAT(RunWeft(folder_, "submit job.yaml --dry-run").err, HasSubstr("--dry-run: prints"));
+  EXPECT_THAT(RunWeft(folder_, "submit job.yaml --dry-run --set cluster.scheduler=slurm").out,
+              HasSubstr("#SBATCH --job-name=small"));
   EXPECT_FALSE(std::filesystem::exists(cache));
   const Ran first = RunWeft(folder_, "run job.yaml");
   ASSERT_EQ(first.exit_code, 0) << first.out << first.err;

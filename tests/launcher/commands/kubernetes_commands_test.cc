@@ -58,10 +58,10 @@ TEST_F(KubernetesCommands, PodsTakeNoText) {
                                  "tokens on their volume with weft data prepare"));
 }
 
-// What is not counted here would be written into the pods' job as a number that nobody wrote.
+// Epochs that are not counted here would be steps in the pods' job that nobody wrote.
 TEST_F(KubernetesCommands, PodsTakeNoEpochs) {
-  const Ran ran = Weft("submit " + job_ +
-                       " --dry-run --set training.steps=null --set training.epochs=2");
+  const Ran ran =
+      Weft("submit " + job_ + " --dry-run --set training.steps=null --set training.epochs=2");
   EXPECT_EQ(ran.exit_code, 2) << ran.out;
   EXPECT_THAT(ran.err, HasSubstr("training.epochs: the data is on the pods' volume and is not "
                                  "counted here; write training.steps in its place"));
