@@ -1,8 +1,6 @@
 #include "data/prepare/prepare.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <utility>
@@ -33,23 +31,25 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-absl::StatusOr<std::vector<InputStamp>> StampsOf(const std::vector<TextInput>& inputs) {
-  std::vector<InputStamp> stamps;
-  for (const TextInput& input : inputs) {
-    struct stat info = {};
-    InputStamp stamp{.input = input};
-    if (input.path != kStandardInput) {
-      if (stat(input.path.c_str(), &info) != 0) {
-        return absl::ErrnoToStatus(errno, absl::StrCat(input.path, ": cannot be read"));
-      }
-      if (S_ISREG(info.st_mode)) {
-        stamp.input.stored_bytes = info.st_size;
-        stamp.changed_ns = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
-      }
-    }
-    stamps.push_back(std::move(stamp));
-  }
-  return stamps;
+// Says whether a stream is one of the first `inputs`. If they were read by work before, another
+// stream that is given in its place cannot be told from it.
+bool HasStream(const std::vector<InputStamp>& stamps, int64_t inputs) {
+  return std::any_of(stamps.begin(), stamps.begin() + inputs,
+                     [](const InputStamp& stamp) { return !stamp.is_regular; });
+}
+
+absl::Status NoDocument(const PrepareRequest& request, const PrepareCounts& counts) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("no document was found in ", request.inputs.size(),
+                   request.inputs.size() == 1 ? " input" : " inputs",
+                   counts.empty > 0 ? absl::StrCat(", but ", counts.empty, " empty ones") : "",
+                   "; expected at least one with a text"));
+}
+
+absl::Status IsOfAStream(const std::string& what) {
+  return absl::AlreadyExistsError(absl::StrCat(
+      what, ": is of a stream that was read before, and whether this one holds the same is not ",
+      "known; name another --output, or let --force begin anew"));
 }
 
 // PrepareWork is one process's share of the work: from where the files are to the end of the texts.
@@ -58,7 +58,9 @@ class PrepareWork {
   PrepareWork(const Tokenizer& tokenizer, const PrepareRequest& request,
               const std::vector<InputStamp>& stamps, PreparedFiles* files)
       : request_(request),
+        stamps_(stamps),
         files_(files),
+        checked_input_(files->state().next.input),
         reader_(request.inputs, files->state().next,
                 {.cut = request.rules.documents,
                  .chunk_bytes = request.chunk_bytes,
@@ -76,12 +78,21 @@ class PrepareWork {
     absl::Status status = RunToEnd();
     progress_.is_over = true;
     if (request_.on_progress) request_.on_progress(progress_);
-    // All that is good is kept, whatever ended it; the first error is the one that counts.
-    if (!status.ok() && !absl::IsResourceExhausted(status)) files_->Commit().IgnoreError();
+    // Chunks that were put before an error of reading, a bad row or a stop are good, and are kept;
+    // the first error is the one that counts.
+    if (!status.ok() && !files_failed_) Commit().IgnoreError();
     return status;
   }
 
  private:
+  // Tokens count only while the texts that they are of are what they were.
+  absl::Status Commit() {
+    const int64_t last = std::min<int64_t>(files_->state().next.input, std::ssize(stamps_) - 1);
+    RETURN_IF_ERROR(CheckUnchanged(stamps_, std::min(checked_input_, last), last));
+    checked_input_ = last;
+    return files_->Commit();
+  }
+
   absl::Status RunToEnd() {
     EncodedChunk chunk;
     while (true) {
@@ -95,7 +106,9 @@ class PrepareWork {
 
   absl::Status Put(const EncodedChunk& chunk) {
     RETURN_IF_ERROR(CheckBadRows(chunk));
+    files_failed_ = true;
     RETURN_IF_ERROR(files_->Append(chunk));
+    files_failed_ = false;
     progress_.text_bytes += chunk.text_bytes;
     progress_.stored_bytes = stored_before_[static_cast<size_t>(chunk.input)] + chunk.stored_bytes;
     progress_.tokens = files_->state().counts.tokens;
@@ -105,7 +118,10 @@ class PrepareWork {
          files_->bytes_since_commit() >= kBytesWithoutCommit || request_.commit_bytes == 0);
     if (!is_due) return absl::OkStatus();
     committed_ = Clock::now();
-    return files_->Commit();
+    files_failed_ = true;
+    RETURN_IF_ERROR(Commit());
+    files_failed_ = false;
+    return absl::OkStatus();
   }
 
   // A chunk with a row too many is not put into the files: the row may be mended.
@@ -132,7 +148,10 @@ class PrepareWork {
   }
 
   const PrepareRequest& request_;
+  const std::vector<InputStamp>& stamps_;
   PreparedFiles* const files_;
+  int64_t checked_input_;               // those before it were unchanged when they had been read
+  bool files_failed_ = false;           // and what is in them is not known
   std::vector<int64_t> stored_before_;  // of the inputs before each
   PrepareProgress progress_;
   Clock::time_point committed_ = Clock::now(), told_ = Clock::now();
@@ -162,38 +181,51 @@ absl::StatusOr<std::string> TokenizerHash(const std::string& path) {
 }
 
 absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareRequest& request) {
-  CHECK(request.threads >= 1);
+  CHECK(request.threads >= 1 && !request.inputs.empty());
   const Clock::time_point begin = Clock::now();
   ASSIGN_OR_RETURN(const std::string hash, TokenizerHash(request.tokenizer));
-  ASSIGN_OR_RETURN(const std::vector<InputStamp> stamps, StampsOf(request.inputs));
+  std::vector<InputStamp> stamps = request.stamps;
+  if (stamps.empty()) {
+    ASSIGN_OR_RETURN(stamps, StampInputs(request.inputs));
+  }
   const std::string work =
       request.work.empty()
           ? WorkHash(hash, request.place.format, request.rules, stamps, request.place.seq_len)
           : request.work;
   ASSIGN_OR_RETURN(const std::optional<PrepareCounts> done, FindPrepared(request.place, work));
+  if (done && HasStream(stamps, std::ssize(stamps))) {
+    return IsOfAStream(request.place.output);
+  }
   if (done) return PrepareResult{.counts = *done, .was_there = true};
   ASSIGN_OR_RETURN(const std::unique_ptr<PreparedFiles> files,
-                   PreparedFiles::Open(request.place, work));
-  const int64_t before = files->state().counts.documents;
-  if (!files->state().is_complete) {
-    RETURN_IF_ERROR(PrepareWork(tokenizer, request, stamps, files.get()).Run());
+                   PreparedFiles::Open(request.place, work, StampHash(stamps)));
+  const PrepareState& state = files->state();
+  const int64_t all = std::ssize(stamps);
+  if (HasStream(stamps, state.is_complete ? all : std::min(state.next.input, all))) {
+    return IsOfAStream(absl::StrCat(request.place.output, kFolderEnding));
   }
-  const PrepareCounts& counts = files->state().counts;
-  if (counts.documents == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no document was found in ", request.inputs.size(),
-                     request.inputs.size() == 1 ? " input" : " inputs",
-                     counts.empty > 0 ? absl::StrCat(", but ", counts.empty, " empty ones") : "",
-                     "; expected at least one with a text"));
+  const int64_t before = state.counts.documents;
+  if (!state.is_complete) {
+    const absl::Status status = PrepareWork(tokenizer, request, stamps, files.get()).Run();
+    if (absl::IsCancelled(status)) return status;
+    // Whatever else it was, tokens of a text that is no more are of no use.
+    const absl::Status unchanged = CheckUnchanged(stamps, 0, all - 1);
+    if (!unchanged.ok()) {
+      files->Discard();
+      return unchanged;
+    }
+    RETURN_IF_ERROR(status);
   }
+  if (state.counts.documents == 0) return NoDocument(request, state.counts);
   nlohmann::ordered_json record = {{"tokenizer", request.tokenizer}, {"tokenizer_hash", hash}};
   record["format"] = std::string(WordOf(request.place.format));
   record["item_bytes"] = request.place.item_bytes;
   record["bytes"] = files->bytes();
   record["vocab_size"] = tokenizer.vocab_size();
-  record["counts"] = CountsJson(counts);
+  record["counts"] = CountsJson(state.counts);
   RETURN_IF_ERROR(files->Publish(record));
-  return PrepareResult{.counts = counts, .documents_before = before, .took_s = SecondsSince(begin)};
+  return PrepareResult{
+      .counts = state.counts, .documents_before = before, .took_s = SecondsSince(begin)};
 }
 
 }  // namespace weft

@@ -31,6 +31,7 @@ struct PrepareRequest {
   PreparedPlace place;
   std::string tokenizer;  // its path
   std::string work = {};  // names the work; empty: the inputs as they lie, and the options, do
+  std::vector<InputStamp> stamps = {};  // of the inputs when `work` was named; empty: as they lie
   int threads = 1;
   int64_t most_bad_rows = 0;  // one more ends the work
   std::string bad_row_cure = "mend it";
@@ -52,8 +53,9 @@ struct PrepareResult {
 // Returns a hash of the files that a tokenizer is opened from.
 absl::StatusOr<std::string> TokenizerHash(const std::string& path);
 
-// InvalidArgument: a text is wrong, "path:line: why"; Cancelled: *stop, what was done is kept; else
-// as ChunkReader, FindPrepared and PreparedFiles say.
+// InvalidArgument: a text is wrong, "path:line: why", or it was written to meanwhile, and the work
+// is thrown away; Cancelled: *stop, what was done is kept; AlreadyExists: the work is done, of a
+// stream that cannot be compared; else as ChunkReader, FindPrepared and PreparedFiles say.
 absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareRequest& request);
 
 }  // namespace weft

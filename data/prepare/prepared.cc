@@ -84,12 +84,14 @@ std::string StateText(const PrepareState& state) {
   const TextPosition& next = state.next;
   return Dump({{"version", kVersion},
                {"work", state.work},
+               {"stamp", state.stamp},
                {"input", next.input},
                {"byte", next.byte},
                {"line", next.line},
                {"hash", absl::StrCat(absl::Hex(next.hash))},
                {"open_tokens", state.open_tokens},
                {"counts", CountsJson(state.counts)},
+               {"may_replace", state.may_replace},
                {"is_complete", state.is_complete}});
 }
 
@@ -107,6 +109,10 @@ absl::StatusOr<PrepareState> ParseState(absl::string_view text) {
   if (!is_whole) return absl::InvalidArgumentError("expected work, hash, counts and is_complete");
   state.work = *work;
   state.is_complete = *complete;
+  if (const auto stamp = json.find("stamp"); stamp != json.end() && stamp->is_string()) {
+    state.stamp = *stamp;
+  }
+  state.may_replace = json.value("may_replace", nlohmann::json()) == true;
   if (!absl::SimpleHexAtoi(std::string(*hash), &state.next.hash)) {
     return absl::InvalidArgumentError("hash: expected hexadecimal digits");
   }
@@ -138,7 +144,9 @@ std::string WorkHash(absl::string_view tokenizer, TokenOutput output, const Enco
     json["inputs"].push_back({{"path", stamp.input.path},
                               {"format", std::string(WordOf(stamp.input.format))},
                               {"bytes", stamp.input.stored_bytes},
-                              {"changed_ns", stamp.changed_ns}});
+                              {"changed_ns", stamp.changed_ns},
+                              {"touched_ns", stamp.touched_ns},
+                              {"inode", stamp.inode}});
   }
   const std::string text = Dump(json);
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());

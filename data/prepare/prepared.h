@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "data/prepare/chunk_reader.h"
+#include "data/prepare/input_stamp.h"
 #include "data/tokenizer/tokenizer.h"
 #include "plan/spec/words.h"
 
@@ -51,22 +52,18 @@ nlohmann::ordered_json CountsJson(const PrepareCounts& counts);
 
 // PrepareState is how far the work is: all before `next` is in the files.
 struct PrepareState {
-  std::string work;  // what it is work on: WorkHash
+  std::string work;   // what it is work on: WorkHash
+  std::string stamp;  // StampHash of the inputs
   TextPosition next;
   int64_t open_tokens = 0;  // of a document that goes on
   PrepareCounts counts;
+  bool may_replace = false;  // begun with the leave to replace what is there
   bool is_complete = false;  // the files are whole, and perhaps not yet in their places
   friend bool operator==(const PrepareState&, const PrepareState&) = default;
 };
 std::string StateText(const PrepareState& state);
 // InvalidArgument: it is none, or of another version of weft.
 absl::StatusOr<PrepareState> ParseState(absl::string_view text);
-
-// A file as it was when the work began: another is another work.
-struct InputStamp {
-  TextInput input;
-  int64_t changed_ns = 0;
-};
 
 // Returns a hash of everything that the written bytes depend on. `tokenizer`: a hash of its files.
 std::string WorkHash(absl::string_view tokenizer, TokenOutput output, const EncodeRules& rules,

@@ -30,9 +30,8 @@ constexpr size_t kLengthsBuffer = size_t{1} << 16;
 
 // Files of the folder, and where they go.
 constexpr char kTokens[] = "tokens", kLengths[] = "lengths", kState[] = "state.json",
-               kNewState[] = "state.new", kIndex[] = "index", kRecord[] = "record";
-
-constexpr char kFolderEnding[] = ".preparing";
+               kNewState[] = "state.new", kIndex[] = "index", kRecord[] = "record",
+               kLock[] = "lock";
 
 struct Published {
   const char* inside;
@@ -43,9 +42,10 @@ constexpr Published kPublished[] = {
 
 absl::Status DiskError(int error, const std::string& path, absl::string_view what) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(path, ": ", what, ": ", std::strerror(error),
-                     "; make room and give the same command again: it goes on from where it was"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        path, ": ", what, ": ", std::strerror(error),
+        "; make room and give the same command again, without --force: it goes on from where ",
+        "it was"));
   }
   return absl::ErrnoToStatus(error, absl::StrCat(path, ": ", what));
 }
@@ -94,8 +94,10 @@ absl::StatusOr<std::optional<PrepareCounts>> FindPrepared(const PreparedPlace& p
   }
   if (there.empty() || place.may_replace) return std::nullopt;
   // Work that was cut short goes on by its state, also where it was putting files in their places.
+  // What somebody else has put there since it began is no work of ours.
   const auto left = StateIn(absl::StrCat(place.output, kFolderEnding, "/", kState));
-  if (left && left->work == work) return std::nullopt;
+  const bool goes_on = left && left->work == work && !place.begin_anew;
+  if (goes_on && (left->is_complete || left->may_replace)) return std::nullopt;
   const auto done = StateIn(absl::StrCat(place.output, kPublished[2].ending));
   if (done && done->work == work) {
     std::error_code error;
@@ -113,7 +115,7 @@ PreparedFiles::PreparedFiles(PreparedPlace place)
     : place_(std::move(place)), folder_(place_.output + kFolderEnding) {}
 
 PreparedFiles::~PreparedFiles() {
-  for (const int fd : {folder_fd_, tokens_fd_, lengths_fd_}) {
+  for (const int fd : {folder_fd_, lock_fd_, tokens_fd_, lengths_fd_}) {
     if (fd >= 0) close(fd);
   }
 }
@@ -122,50 +124,114 @@ std::string PreparedFiles::Inside(const char* name) const {
   return absl::StrCat(folder_, "/", name);
 }
 
+int PreparedFiles::OpenInside(const char* name, int flags) const {
+  return openat(folder_fd_, name, flags | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
+bool PreparedFiles::IsInside(const char* name) const {
+  struct stat info = {};
+  return fstatat(folder_fd_, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+absl::Status PreparedFiles::DiskFailed(int error, const std::string& path, absl::string_view what) {
+  broken_ = true;
+  return DiskError(error, path, what);
+}
+
 absl::StatusOr<std::unique_ptr<PreparedFiles>> PreparedFiles::Open(const PreparedPlace& place,
-                                                                   const std::string& work) {
+                                                                   const std::string& work,
+                                                                   const std::string& stamp) {
   std::unique_ptr<PreparedFiles> files(new PreparedFiles(place));
   RETURN_IF_ERROR(files->Lock());
-  RETURN_IF_ERROR(files->ReadState(work));
+  RETURN_IF_ERROR(files->ReadState(work, stamp));
   if (!files->state_.is_complete) RETURN_IF_ERROR(files->OpenFiles());
   return files;
 }
 
-// A folder that its last holder has removed meanwhile is made again.
+absl::Status PreparedFiles::OpenFolder() {
+  const bool is_made = mkdir(folder_.c_str(), 0700) == 0;
+  if (!is_made && errno != EEXIST) return DiskError(errno, folder_, "cannot be made");
+  if (folder_fd_ >= 0) close(folder_fd_);
+  folder_fd_ = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder_fd_ < 0 && (errno == ELOOP || errno == ENOTDIR)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(folder_, ": is no folder of weft's; remove it, or name another --output"));
+  }
+  if (folder_fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat(folder_, ": cannot open"));
+  struct stat info = {};
+  if (fstat(folder_fd_, &info) != 0) return DiskError(errno, folder_, "cannot be read");
+  // A disk may give what is made on it to another user.
+  if (!is_made && info.st_uid != geteuid()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(folder_, ": is of the user ", info.st_uid, ", expected ", geteuid(),
+                     "; let that user go on with it or remove it, or name another --output"));
+  }
+  constexpr mode_t kOfOthers = 022;
+  if ((info.st_mode & kOfOthers) != 0 && fchmod(folder_fd_, 0700) != 0) {
+    return DiskError(errno, folder_, "is writable by others, which cannot be changed");
+  }
+  return absl::OkStatus();
+}
+
+// A folder or a lock that its last holder has removed meanwhile is made again.
 absl::Status PreparedFiles::Lock() {
   constexpr int kTries = 10;
+  const auto is_same = [](const struct stat& a, const struct stat& b) {
+    return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+  };
   for (int i = 0; i < kTries; ++i) {
-    if (mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) {
-      return DiskError(errno, folder_, "cannot be made");
+    RETURN_IF_ERROR(OpenFolder());
+    if (lock_fd_ >= 0) close(lock_fd_);
+    lock_fd_ = OpenInside(kLock, O_RDWR | O_CREAT);
+    if (lock_fd_ < 0 && errno == ENOENT) continue;
+    if (lock_fd_ < 0) return DiskError(errno, Inside(kLock), "cannot be written");
+    if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) {
+        return absl::UnavailableError(
+            absl::StrCat(folder_, ": another process is preparing it; wait for it, or end it"));
+      }
+      return absl::FailedPreconditionError(
+          absl::StrCat(Inside(kLock), ": cannot be locked: ", std::strerror(errno),
+                       "; name an output on a disk that has locks"));
     }
-    if (folder_fd_ >= 0) close(folder_fd_);
-    folder_fd_ = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder_fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat(folder_, ": cannot open"));
-    if (flock(folder_fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      return absl::UnavailableError(
-          absl::StrCat(folder_, ": another process is preparing it; wait for it, or end it"));
-    }
-    struct stat held = {}, named = {};
-    if (fstat(folder_fd_, &held) == 0 && stat(folder_.c_str(), &named) == 0 &&
-        held.st_ino == named.st_ino) {
+    struct stat folder = {}, named_folder = {}, lock = {}, named_lock = {};
+    if (fstat(folder_fd_, &folder) == 0 && lstat(folder_.c_str(), &named_folder) == 0 &&
+        fstat(lock_fd_, &lock) == 0 &&
+        fstatat(folder_fd_, kLock, &named_lock, AT_SYMLINK_NOFOLLOW) == 0 &&
+        is_same(folder, named_folder) && is_same(lock, named_lock)) {
       return absl::OkStatus();
     }
   }
   return absl::UnavailableError(absl::StrCat(folder_, ": others make and remove it"));
 }
 
-absl::Status PreparedFiles::ReadState(const std::string& work) {
+// Files that complete work has left would be put in their places beside the new.
+void PreparedFiles::BeginAnew() {
+  for (const char* const name : {kState, kNewState, kIndex, kRecord}) unlinkat(folder_fd_, name, 0);
+}
+
+absl::Status PreparedFiles::ReadState(const std::string& work, const std::string& stamp) {
   state_.work = work;
-  if (!IsThere(Inside(kState))) return absl::OkStatus();
+  state_.stamp = stamp;
+  state_.may_replace = place_.may_replace;
+  if (!IsInside(kState) || place_.begin_anew) {
+    BeginAnew();
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(Inside(kState), kMostJobTextBytes));
   const absl::StatusOr<PrepareState> left = ParseState(text);
   const bool is_same = left.ok() && left->work == work;
-  if (is_same) {
+  // Complete work was of texts that had not changed at its end.
+  if (is_same && (left->is_complete || left->stamp == stamp)) {
     state_ = *left;
+    state_.may_replace = left->may_replace || place_.may_replace;
     return absl::OkStatus();
   }
   const bool is_nothing = left.ok() && left->next == TextPosition{} && !left->is_complete;
-  if (place_.may_replace || is_nothing) return absl::OkStatus();
+  if (is_same || place_.may_replace || is_nothing) {
+    BeginAnew();
+    return absl::OkStatus();
+  }
   return absl::AlreadyExistsError(absl::StrCat(
       folder_, ": holds unfinished work on other texts, or with other options or another ",
       "tokenizer",
@@ -189,7 +255,7 @@ absl::Status PreparedFiles::OpenFiles() {
   };
   for (const auto& file : files) {
     const std::string path = Inside(file.name);
-    *file.fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    *file.fd = OpenInside(file.name, O_RDWR | O_CREAT);
     if (*file.fd < 0) return DiskError(errno, path, "cannot be written");
     const bool is_begun = state_.next != TextPosition{};
     struct stat info = {};
@@ -209,7 +275,7 @@ absl::Status PreparedFiles::Write(int fd, const std::string& path, absl::string_
   while (!bytes.empty()) {
     const ssize_t put = write(fd, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return DiskError(errno, path, "cannot be written");
+    if (put < 0) return DiskFailed(errno, path, "cannot be written");
     bytes.remove_prefix(static_cast<size_t>(put));
   }
   return absl::OkStatus();
@@ -221,29 +287,14 @@ absl::Status PreparedFiles::Flush() {
   return absl::OkStatus();
 }
 
-absl::Status PreparedFiles::Append(const EncodedChunk& chunk) {
-  Failpoint("prepare.append");
-  RETURN_IF_ERROR(Write(tokens_fd_, Inside(kTokens), chunk.ids));
-  for (size_t i = 0; i < chunk.lengths.size(); ++i) {
-    state_.open_tokens += chunk.lengths[i];
-    if (!chunk.ends && i + 1 == chunk.lengths.size()) break;
-    const int64_t tokens = std::exchange(state_.open_tokens, 0);
-    if (tokens > kMostTokensOfLength) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a document of ", tokens, " tokens: at most ", kMostTokensOfLength,
-          " fit into a file of tokens; cut it, for example with --documents paragraph"));
-    }
-    if (tokens == 0) continue;
-    state_.counts.Add(tokens, place_.seq_len);
-    const auto length = static_cast<int32_t>(tokens);
-    lengths_.append(reinterpret_cast<const char*>(&length), sizeof length);
+// `longest`: the tokens of the longest document.
+absl::Status PreparedFiles::Fits(const PrepareState& state, int64_t longest) const {
+  if (longest > kMostTokensOfLength) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a document of ", longest, " tokens: at most ", kMostTokensOfLength,
+                     " fit into a file of tokens; cut it, for example with --documents paragraph"));
   }
-  if (lengths_.size() >= kLengthsBuffer) RETURN_IF_ERROR(Flush());
-  state_.counts.text_bytes += chunk.text_bytes;
-  state_.counts.empty += chunk.empty;
-  state_.counts.bad_rows += std::ssize(chunk.bad_rows);
-  state_.next = chunk.after;
-  if (place_.format != TokenOutput::kLlmc || state_.counts.tokens <= kMostTokensOfLength) {
+  if (place_.format != TokenOutput::kLlmc || state.counts.tokens <= kMostTokensOfLength) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -251,37 +302,68 @@ absl::Status PreparedFiles::Append(const EncodedChunk& chunk) {
                    " tokens; prepare the texts in parts, or use --format megatron"));
 }
 
-absl::Status PreparedFiles::Commit() {
-  RETURN_IF_ERROR(Flush());
-  for (const auto& [fd, name] :
-       {std::pair(tokens_fd_, kTokens), std::pair(lengths_fd_, kLengths)}) {
-    if (fsync(fd) != 0) return DiskError(errno, Inside(name), "cannot be written to disk");
+// The state is the new one once everything that it counts is written.
+absl::Status PreparedFiles::Append(const EncodedChunk& chunk) {
+  Failpoint("prepare.append");
+  PrepareState state = state_;
+  std::string lengths;
+  int64_t longest = 0;
+  for (size_t i = 0; i < chunk.lengths.size(); ++i) {
+    state.open_tokens += chunk.lengths[i];
+    if (!chunk.ends && i + 1 == chunk.lengths.size()) break;
+    const int64_t tokens = std::exchange(state.open_tokens, 0);
+    longest = std::max(longest, tokens);
+    if (tokens == 0) continue;
+    state.counts.Add(tokens, place_.seq_len);
+    const auto length = static_cast<int32_t>(tokens);
+    lengths.append(reinterpret_cast<const char*>(&length), sizeof length);
   }
+  state.counts.text_bytes += chunk.text_bytes;
+  state.counts.empty += chunk.empty;
+  state.counts.bad_rows += std::ssize(chunk.bad_rows);
+  state.next = chunk.after;
+  RETURN_IF_ERROR(Fits(state, longest));
+  RETURN_IF_ERROR(Write(tokens_fd_, Inside(kTokens), chunk.ids));
+  lengths_ += lengths;
+  if (lengths_.size() >= kLengthsBuffer) RETURN_IF_ERROR(Flush());
+  state_ = std::move(state);
+  return absl::OkStatus();
+}
+
+absl::Status PreparedFiles::Commit() {
+  if (broken_) return absl::OkStatus();
+  RETURN_IF_ERROR(Flush());
+  RETURN_IF_ERROR(SyncFile(tokens_fd_, Inside(kTokens)));
+  RETURN_IF_ERROR(SyncFile(lengths_fd_, Inside(kLengths)));
   Failpoint("prepare.synced");
   RETURN_IF_ERROR(WriteWhole(kNewState, StateText(state_)));
-  if (rename(Inside(kNewState).c_str(), Inside(kState).c_str()) != 0) {
-    return DiskError(errno, Inside(kState), "cannot be written");
+  if (renameat(folder_fd_, kNewState, folder_fd_, kState) != 0 || fsync(folder_fd_) != 0) {
+    return DiskFailed(errno, Inside(kState), "cannot be written");
   }
-  RETURN_IF_ERROR(SyncDirectory(folder_));
   bytes_since_commit_ = 0;
   Failpoint("prepare.committed");
   return absl::OkStatus();
 }
 
+absl::Status PreparedFiles::SyncFile(int fd, const std::string& path) {
+  if (fsync(fd) == 0) return absl::OkStatus();
+  return DiskFailed(errno, path, "cannot be written to disk");
+}
+
 absl::Status PreparedFiles::WriteWhole(const char* name, absl::string_view text) {
   const std::string path = Inside(name);
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return DiskError(errno, path, "cannot be written");
+  const int fd = OpenInside(name, O_WRONLY | O_CREAT | O_TRUNC);
+  if (fd < 0) return DiskFailed(errno, path, "cannot be written");
   absl::Status status = Write(fd, path, text);
-  if (status.ok() && fsync(fd) != 0) status = DiskError(errno, path, "cannot be written to disk");
+  if (status.ok()) status = SyncFile(fd, path);
   close(fd);
   return status;
 }
 
 absl::Status PreparedFiles::WriteIndex() {
   const std::string path = Inside(kIndex);
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return DiskError(errno, path, "cannot be written");
+  const int fd = OpenInside(kIndex, O_WRONLY | O_CREAT | O_TRUNC);
+  if (fd < 0) return DiskFailed(errno, path, "cannot be written");
   std::vector<int32_t> block(size_t{1} << 16);
   int64_t first = 0, in_block = 0;  // the block holds the lengths [first, first + in_block)
   const auto length = [&](int64_t i) -> absl::StatusOr<int32_t> {
@@ -296,7 +378,7 @@ absl::Status PreparedFiles::WriteIndex() {
   absl::Status status =
       WriteMegatronIndex(state_.counts.documents, place_.item_bytes, length,
                          [&](absl::string_view bytes) { return Write(fd, path, bytes); });
-  if (status.ok() && fsync(fd) != 0) status = DiskError(errno, path, "cannot be written to disk");
+  if (status.ok()) status = SyncFile(fd, path);
   close(fd);
   return status;
 }
@@ -307,12 +389,13 @@ absl::Status PreparedFiles::WriteHeader() {
   header[1] = place_.item_bytes == 2 ? 1 : 7;
   header[2] = static_cast<int32_t>(state_.counts.tokens);
   if (pwrite(tokens_fd_, header, sizeof header, 0) != sizeof header) {
-    return DiskError(errno, Inside(kTokens), "cannot be written");
+    return DiskFailed(errno, Inside(kTokens), "cannot be written");
   }
   return absl::OkStatus();
 }
 
 absl::Status PreparedFiles::Publish(const nlohmann::ordered_json& record) {
+  CHECK(!broken_);
   if (!state_.is_complete) {
     RETURN_IF_ERROR(Flush());
     if (place_.format == TokenOutput::kMegatron) RETURN_IF_ERROR(WriteIndex());
@@ -331,27 +414,35 @@ absl::Status PreparedFiles::Publish(const nlohmann::ordered_json& record) {
 // Each step may have been done before a crash.
 absl::Status PreparedFiles::PutInPlace() {
   const std::string record = absl::StrCat(place_.output, kPublished[2].ending);
-  // Beside a record that is not of this work, half of the new files would pass for the old ones.
-  if (IsThere(Inside(kTokens)) && unlink(record.c_str()) != 0 && errno != ENOENT) {
+  // Beside a record that is not of this work, half of the new files would pass for the old ones;
+  // and an index that is not of this work would be read with its tokens.
+  if (IsInside(kTokens) && unlink(record.c_str()) != 0 && errno != ENOENT) {
     return DiskError(errno, record, "cannot be removed");
+  }
+  const std::string index = absl::StrCat(place_.output, kPublished[1].ending);
+  if (place_.format != TokenOutput::kMegatron && unlink(index.c_str()) != 0 && errno != ENOENT) {
+    return DiskError(errno, index, "cannot be removed");
   }
   for (const Published& file : kPublished) {
     Failpoint("prepare.publish");
     const std::string path = absl::StrCat(place_.output, file.ending);
-    if (!IsThere(Inside(file.inside))) continue;
-    if (rename(Inside(file.inside).c_str(), path.c_str()) != 0) {
+    if (!IsInside(file.inside)) continue;
+    if (renameat(folder_fd_, file.inside, AT_FDCWD, path.c_str()) != 0) {
       return DiskError(errno, path, "cannot be written");
     }
   }
-  const std::string parent = ParentOf(place_.output);
-  RETURN_IF_ERROR(SyncDirectory(parent));
+  RETURN_IF_ERROR(SyncDirectory(ParentOf(place_.output)));
   Failpoint("prepare.published");
-  std::error_code error;
-  for (const char* name : {kLengths, kNewState, kState}) {
-    std::filesystem::remove(Inside(name), error);
-  }
-  std::filesystem::remove(folder_, error);
+  Discard();
   return absl::OkStatus();
+}
+
+// The state goes first: without it nothing goes on from files that are gone. The lock goes last.
+void PreparedFiles::Discard() {
+  for (const char* const name : {kState, kNewState, kTokens, kLengths, kIndex, kRecord, kLock}) {
+    unlinkat(folder_fd_, name, 0);
+  }
+  rmdir(folder_.c_str());
 }
 
 }  // namespace weft

@@ -5,10 +5,11 @@
 //   lengths     i32 a document, in tokens: OUTPUT.idx is made of it
 //   state.json  how far both are good; renamed into place after both are on the disk, so that a
 //               killed process loses what came after it and nothing else
+//   lock        flock of the one process that works
 //
 // At the end tokens, index and a record of the work are renamed to OUTPUT.bin, OUTPUT.idx and
-// OUTPUT.prepared.json, in this order: with the record all is there. One process at a time (flock);
-// one thread.
+// OUTPUT.prepared.json, in this order: with the record all is there. The folder is this user's
+// alone, and no link in it is followed: others may write where the output lies. One thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,12 +24,16 @@
 
 namespace weft {
 
+// The folder of unfinished work is the output's name and this.
+inline constexpr char kFolderEnding[] = ".preparing";
+
 struct PreparedPlace {
   std::string output;  // without .bin
   TokenOutput format = TokenOutput::kMegatron;
   int64_t item_bytes = 2;
   int64_t seq_len = 0;
   bool may_replace = false;  // what is there already, and work of another kind
+  bool begin_anew = false;   // unfinished work is not gone on with
 };
 
 // Returns the counts of the record, if OUTPUT's files are there and are of this very work; nullopt:
@@ -38,21 +43,28 @@ absl::StatusOr<std::optional<PrepareCounts>> FindPrepared(const PreparedPlace& p
 
 class PreparedFiles {
  public:
-  // Goes on where such work was left, or begins. Unavailable: another process is at it;
-  // AlreadyExists: other work lies there and may not be replaced; else what the disk says.
+  // Goes on where such work was left, if the inputs had this stamp then, or begins. Unavailable:
+  // another process is at it; AlreadyExists: other work lies there and may not be replaced;
+  // PermissionDenied: the folder is another user's; DataLoss: what was left is damaged; else what
+  // the disk says.
   static absl::StatusOr<std::unique_ptr<PreparedFiles>> Open(const PreparedPlace& place,
-                                                             const std::string& work);
+                                                             const std::string& work,
+                                                             const std::string& stamp);
   ~PreparedFiles();
   PreparedFiles(const PreparedFiles&) = delete;
   PreparedFiles& operator=(const PreparedFiles&) = delete;
 
   const PrepareState& state() const { return state_; }
+  // InvalidArgument, and nothing was appended: the format cannot hold it.
   absl::Status Append(const EncodedChunk& chunk);
-  // All that was appended will be there after a crash.
+  // All that was appended will be there after a crash. After an error of the disk nobody knows what
+  // is there: then this does nothing, and a later process goes on from the commit before.
   absl::Status Commit();
   // Puts whole files in their places. `record`: what stands in OUTPUT.prepared.json beside the work
   // and the counts. The folder is gone then.
   absl::Status Publish(const nlohmann::ordered_json& record);
+  // Removes the folder and the work in it.
+  void Discard();
 
   int64_t bytes() const;  // of OUTPUT.bin
   int64_t bytes_since_commit() const { return bytes_since_commit_; }
@@ -60,19 +72,27 @@ class PreparedFiles {
  private:
   explicit PreparedFiles(PreparedPlace place);
   std::string Inside(const char* name) const;
+  absl::Status OpenFolder();
   absl::Status Lock();
-  absl::Status ReadState(const std::string& work);
+  absl::Status ReadState(const std::string& work, const std::string& stamp);
+  void BeginAnew();
   absl::Status OpenFiles();
+  int OpenInside(const char* name, int flags) const;
+  bool IsInside(const char* name) const;
+  absl::Status DiskFailed(int error, const std::string& path, absl::string_view what);
+  absl::Status Fits(const PrepareState& state, int64_t longest) const;
   absl::Status Write(int fd, const std::string& path, absl::string_view bytes);
   absl::Status Flush();
   absl::Status WriteIndex();
   absl::Status WriteWhole(const char* name, absl::string_view text);
+  absl::Status SyncFile(int fd, const std::string& path);
   absl::Status WriteHeader();
   absl::Status PutInPlace();
 
   const PreparedPlace place_;
   const std::string folder_;
-  int folder_fd_ = -1, tokens_fd_ = -1, lengths_fd_ = -1;
+  int folder_fd_ = -1, lock_fd_ = -1, tokens_fd_ = -1, lengths_fd_ = -1;
+  bool broken_ = false;  // by an error of the disk
   PrepareState state_;
   std::string lengths_;  // not yet written
   int64_t bytes_since_commit_ = 0;

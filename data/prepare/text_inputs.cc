@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostEntries = 1'000'000;
+constexpr absl::string_view kOption = "--input-format text or jsonl";
 
 absl::Status Refusal(const std::string& path, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
@@ -34,7 +35,7 @@ class TextSearch {
     if (format_) {
       input.format = *format_;
     } else {
-      const absl::StatusOr<TextFormat> named = FormatOfName(path);
+      const absl::StatusOr<TextFormat> named = FormatOfName(path, kOption);
       if (!named.ok()) return Refusal(path, named.status().message());
       input.format = *named;
     }
@@ -102,7 +103,7 @@ class TextSearch {
   static absl::Status NoneIn(const std::string& folder,
                              const std::vector<std::string>& passed_over) {
     if (passed_over.empty()) return Refusal(folder, "holds no file; name a folder with texts");
-    return Refusal(passed_over[0], FormatOfName(passed_over[0]).status().message());
+    return Refusal(passed_over[0], FormatOfName(passed_over[0], kOption).status().message());
   }
 
   const std::optional<TextFormat> format_;

@@ -35,8 +35,7 @@ struct Stranger {
   absl::string_view cure = "";
 };
 constexpr absl::string_view kUnpack = "; unpack it, or pack it with gzip or zstd";
-constexpr absl::string_view kMakeRows =
-    "; make it JSON lines, a row each: {\"text\": \"...\"}, or name its format with --input-format";
+constexpr absl::string_view kMakeRows = "; make it JSON lines, a row each: {\"text\": \"...\"}";
 constexpr Stranger kStrangers[] = {
     {".parquet", "a Parquet file", "parquet"},
     {".arrow", "an Arrow file", "ipc"},
@@ -76,9 +75,10 @@ const Stranger* FindStranger(absl::string_view lower) {
   return nullptr;
 }
 
-absl::Status Refusal(const Stranger& stranger) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("is ", stranger.what, ", expected text or JSON lines", CureOf(stranger)));
+absl::Status Refusal(const Stranger& stranger, absl::string_view or_stated = "") {
+  return absl::InvalidArgumentError(absl::StrCat("is ", stranger.what,
+                                                 ", expected text or JSON lines", CureOf(stranger),
+                                                 stranger.cure == kMakeRows ? or_stated : ""));
 }
 
 bool IsZstd(absl::string_view first) {
@@ -107,7 +107,7 @@ std::string KnownEndings() {
   return absl::StrCat(text, ", each also with .gz or .zst");
 }
 
-absl::StatusOr<TextFormat> FormatOfName(absl::string_view path) {
+absl::StatusOr<TextFormat> FormatOfName(absl::string_view path, absl::string_view option) {
   const std::string lower = absl::AsciiStrToLower(path);
   absl::string_view name = lower;
   for (const absl::string_view packed : kPackedEndings) {
@@ -116,10 +116,12 @@ absl::StatusOr<TextFormat> FormatOfName(absl::string_view path) {
   for (const Ending& known : kEndings) {
     if (absl::EndsWith(name, known.ending)) return known.format;
   }
-  if (const Stranger* const stranger = FindStranger(name)) return Refusal(*stranger);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "has a name that does not say what it is, expected one that ends with ", KnownEndings(),
-      "; rename it, or name its format with --input-format text or jsonl"));
+  const std::string or_stated =
+      option.empty() ? "" : absl::StrCat(", or name its format with ", option);
+  if (const Stranger* const stranger = FindStranger(name)) return Refusal(*stranger, or_stated);
+  return absl::InvalidArgumentError(
+      absl::StrCat("has a name that does not say what it is, expected one that ends with ",
+                   KnownEndings(), "; rename it", or_stated));
 }
 
 bool IsNamedPacked(absl::string_view path) {

@@ -22,8 +22,9 @@ Words WordsOf(DocumentCut);
 enum class Packing { kNone, kGzip, kZstd };
 
 // Returns the format that a file's name says it has: "a.jsonl.zst" is jsonl. InvalidArgument,
-// without the path, for a name of another kind: what it is, and what to do.
-absl::StatusOr<TextFormat> FormatOfName(absl::string_view path);
+// without the path, for a name of another kind: what it is, and what to do. `option`: how the
+// format may be stated instead, if it may.
+absl::StatusOr<TextFormat> FormatOfName(absl::string_view path, absl::string_view option = "");
 
 bool IsNamedPacked(absl::string_view path);
 

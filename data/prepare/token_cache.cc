@@ -1,5 +1,6 @@
 #include "data/prepare/token_cache.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -9,7 +10,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "data/prepare/document_ends.h"
+#include "data/prepare/input_stamp.h"
 #include "data/whole_file.h"
 #include "plan/errors.h"
 #include "text/json.h"
@@ -46,45 +47,52 @@ std::string HashOf(const std::string& text) {
   return Hex(XXH3_128bits(text.data(), text.size()));
 }
 
-absl::StatusOr<std::string> HashOfFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+absl::Status NoFile(const std::string& path) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path,
+                   ": is no regular file, expected a file of text; write a stream into files "
+                   "of tokens with weft data prepare, and name those"));
+}
+
+// A pipe that a name leads to is refused, and nothing waits for its writer.
+absl::StatusOr<std::string> HashOfFile(const std::string& path, const std::atomic<bool>* stop) {
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
+  struct stat info = {};
+  absl::Status status =
+      fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? absl::OkStatus() : NoFile(path);
   std::string buffer(kReadBytes, '\0');
   XXH3_state_t* const state = XXH3_createState();
   CHECK(state != nullptr);
   XXH3_128bits_reset(state);
-  while (file) {
-    file.read(buffer.data(), std::ssize(buffer));
-    XXH3_128bits_update(state, buffer.data(), static_cast<size_t>(file.gcount()));
+  while (status.ok()) {
+    if (stop != nullptr && *stop) status = absl::CancelledError("stopped");
+    const ssize_t got = read(fd, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) status = absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
+    if (got <= 0) break;
+    XXH3_128bits_update(state, buffer.data(), static_cast<size_t>(got));
   }
   const std::string hash = Hex(XXH3_128bits_digest(state));
   XXH3_freeState(state);
-  if (file.eof()) return hash;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
-}
-
-// A text that has the same stamp has the same bytes.
-absl::StatusOr<std::string> StampOf(const std::string& path) {
-  struct stat info = {};
-  if (stat(path.c_str(), &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
-  }
-  return absl::StrCat(path, "\n", info.st_size, "\n", info.st_mtim.tv_sec, ".",
-                      info.st_mtim.tv_nsec, "\n", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec,
-                      "\n", info.st_ino);
+  close(fd);
+  if (!status.ok()) return status;
+  return hash;
 }
 
 // The hash of a text's bytes. It is noted beside the cache, so that a text that has not been
 // touched is not read again.
 absl::StatusOr<std::optional<std::string>> ContentHash(const std::string& path,
-                                                       const std::string& stamp,
+                                                       const std::vector<InputStamp>& stamps,
                                                        const CacheRequest& request) {
   const std::string notes = absl::StrCat(request.folder, "/stamps");
-  const std::string note = absl::StrCat(notes, "/", HashOf(stamp));
+  const std::string note = absl::StrCat(notes, "/", StampHash(stamps));
   constexpr size_t kHashDigits = 32;
   const absl::StatusOr<std::string> noted = ReadWholeFile(note, kHashDigits);
   if (noted.ok() && noted->size() == kHashDigits) return *noted;
   if (!request.may_work) return std::nullopt;
-  ASSIGN_OR_RETURN(const std::string hash, HashOfFile(path));
+  ASSIGN_OR_RETURN(const std::string hash, HashOfFile(path, request.stop));
+  RETURN_IF_ERROR(CheckUnchanged(stamps, 0, 0));
   // A note that cannot be written costs the next start some time.
   std::error_code error;
   fs::create_directories(notes, error);
@@ -145,9 +153,15 @@ absl::Status CheckRoom(const std::string& folder, const PrepareRequest& request)
 absl::Status PrepareOrWait(const Tokenizer& tokenizer, PrepareRequest* request) {
   const auto end = std::chrono::steady_clock::now() + kMostWait;
   while (true) {
-    absl::Status status = Prepare(tokenizer, *request).status();
-    if (absl::IsAlreadyExists(status) && !request->place.may_replace) {
-      request->place.may_replace = true;  // a file of ours that was cut or left by another version
+    const absl::Status status = Prepare(tokenizer, *request).status();
+    PreparedPlace& place = request->place;
+    if (absl::IsAlreadyExists(status) && !place.may_replace) {
+      place.may_replace = true;  // a file of ours that was cut or left by another version
+      continue;
+    }
+    // The work that was left is damaged, or of a text that is another now.
+    if ((absl::IsDataLoss(status) || absl::IsFailedPrecondition(status)) && !place.begin_anew) {
+      place.begin_anew = true;
       continue;
     }
     const bool is_stopped = request->stop != nullptr && *request->stop;
@@ -155,18 +169,20 @@ absl::Status PrepareOrWait(const Tokenizer& tokenizer, PrepareRequest* request) 
       return status;
     }
     std::this_thread::sleep_for(kBetweenLooks);
+    place.may_replace = place.begin_anew = false;  // who works now may leave it whole
   }
 }
 
-// Tokens of a text that was written to meanwhile have a name that is not theirs: they go.
-absl::Status CheckUnchanged(const std::string& text, const std::string& stamp,
-                            const std::string& output) {
-  const absl::StatusOr<std::string> now = StampOf(text);
-  if (now.ok() && *now == stamp) return absl::OkStatus();
+// The user's own cache is nobody else's; one that data.cache names may be a group's.
+absl::Status MakeCache(const std::string& folder) {
   std::error_code error;
-  for (const char* const ending : {".prepared.json", ".bin"}) fs::remove(output + ending, error);
-  return absl::InvalidArgumentError(
-      absl::StrCat(text, ": was written to while it was tokenised; start again when it is whole"));
+  const bool is_made = fs::create_directories(folder, error);
+  if (!error && is_made && folder == DefaultTokenCache()) {
+    fs::permissions(folder, fs::perms::owner_all, error);
+  }
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(folder, ": cannot be made: ", error.message(),
+                                                 "; name another with data.cache"));
 }
 
 }  // namespace
@@ -182,16 +198,10 @@ std::string DefaultTokenCache() {
 absl::StatusOr<std::optional<CachedTokens>> TokensOfText(const std::string& text, TextFormat format,
                                                          const CacheRequest& request) {
   const CacheRules& rules = request.rules;
-  if (request.may_work) {
-    std::error_code error;
-    fs::create_directories(request.folder, error);
-    if (error) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          request.folder, ": cannot be made: ", error.message(), "; name another with data.cache"));
-    }
-  }
-  ASSIGN_OR_RETURN(const std::string stamp, StampOf(text));
-  ASSIGN_OR_RETURN(const std::optional<std::string> content, ContentHash(text, stamp, request));
+  if (request.may_work) RETURN_IF_ERROR(MakeCache(request.folder));
+  ASSIGN_OR_RETURN(const std::vector<InputStamp> stamps, StampInputs({{text, format}}));
+  if (!stamps[0].is_regular) return NoFile(text);
+  ASSIGN_OR_RETURN(const std::optional<std::string> content, ContentHash(text, stamps, request));
   if (!content) return std::nullopt;
   ASSIGN_OR_RETURN(const std::string tokenizer_hash, TokenizerHash(rules.tokenizer));
   const std::string key =
@@ -204,8 +214,8 @@ absl::StatusOr<std::optional<CachedTokens>> TokensOfText(const std::string& text
 
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Open(rules.tokenizer));
   PrepareRequest work;
-  std::error_code error;
-  work.inputs = {{text, format, static_cast<int64_t>(fs::file_size(text, error))}};
+  work.inputs = {stamps[0].input};
+  work.stamps = stamps;
   ASSIGN_OR_RETURN(DocumentEnds ends, EndsByRules(tokenizer, rules));
   work.rules.before = std::move(ends.before);
   work.rules.after = std::move(ends.after);
@@ -219,7 +229,6 @@ absl::StatusOr<std::optional<CachedTokens>> TokensOfText(const std::string& text
   work.stop = request.stop;
   RETURN_IF_ERROR(CheckRoom(request.folder, work));
   RETURN_IF_ERROR(PrepareOrWait(tokenizer, &work));
-  RETURN_IF_ERROR(CheckUnchanged(text, stamp, output));
   ASSIGN_OR_RETURN(std::optional<CachedTokens> made, FindCached(output));
   if (!made) return absl::InternalError(absl::StrCat(output, ": is not there after it was made"));
   made->was_there = false;

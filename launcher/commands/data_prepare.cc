@@ -62,7 +62,7 @@ absl::StatusOr<PrepareRequest> RequestOf(const PrepareArguments& arguments,
   place.output = std::string(absl::StripSuffix(arguments.output, ".bin"));
   place.item_bytes = ItemBytes(place.format, tokenizer.vocab_size());
   place.seq_len = arguments.seq_len;
-  place.may_replace = arguments.force;
+  place.may_replace = place.begin_anew = arguments.force;
   EncodeRules& rules = request.rules;
   rules.item_bytes = place.item_bytes;
   rules.text_key = arguments.text_key;
@@ -161,7 +161,8 @@ int DataPrepare(PrepareArguments arguments) {
   const absl::StatusOr<PrepareResult> result = Prepare(*tokenizer, *request);
   line.End();
   if (absl::IsCancelled(result.status())) {
-    std::cerr << "weft: stopped; the same command goes on from here\n";
+    std::cerr << "weft: stopped; the same command goes on from here"
+              << (arguments.force ? " without --force" : "") << "\n";
     return kExitInterrupted;
   }
   if (!result.ok()) return Fail(result.status());
@@ -239,7 +240,7 @@ void AddData(CLI::App& app, int* exit_code) {
   prepare->add_option("--threads", arguments->threads, "default: every core")
       ->check(WholeNumber(1, kMostThreads));
   prepare->add_flag("--force", arguments->force,
-                    "replace an output that is there, and other unfinished work");
+                    "replace an output that is there, and begin unfinished work anew");
   prepare->add_flag("--json", arguments->json, "one JSON object instead of the summary");
   prepare->callback([arguments, exit_code] { *exit_code = DataPrepare(*arguments); });
 }

@@ -217,11 +217,14 @@ absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
     return absl::InvalidArgumentError(
         "--tokenizer: is of texts; name files of them with --data, and no --format");
   }
-  CacheRequest request{.folder = DefaultTokenCache(),
-                       .rules = {.tokenizer = tokenizer, .bos = {}, .eos = {}},
-                       .threads = UsableCores(),
-                       .on_progress = ShowPrepareProgress(),
-                       .stop = &stop};
+  // Around a document stands what the run was trained on.
+  ASSIGN_OR_RETURN(const CheckpointData run, DataOf(found, *choice));
+  CacheRequest request{
+      .folder = DefaultTokenCache(),
+      .rules = {.tokenizer = tokenizer, .bos = run.bos_token_id, .eos = run.eos_token_id},
+      .threads = UsableCores(),
+      .on_progress = ShowPrepareProgress(),
+      .stop = &stop};
   if (request.folder.empty()) {
     return absl::InvalidArgumentError(
         "XDG_CACHE_HOME, HOME: neither says where the tokens may be kept; set one");

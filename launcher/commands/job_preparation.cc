@@ -94,7 +94,7 @@ absl::StatusOr<PreparedJob> PrepareJob(
     }
     if (status.ok()) status = check_plan(job, prepared.plan);
   }
-  if (status.ok()) {
+  if (status.ok() && prepared.file.has_tokens) {
     absl::StatusOr<std::vector<std::string>> data = Fingerprints(job);
     status = data.status();
     if (data.ok()) prepared.data = *std::move(data);

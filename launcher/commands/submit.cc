@@ -194,6 +194,8 @@ int Submit(SubmitArguments arguments) {
     if (!set.ok()) return Fail(set);
   }
   if (IsForKubernetes(arguments)) return SubmitPods(arguments);
+  // A script that is only printed needs no tokens.
+  if (arguments.dry_run) arguments.options.on_tokens = nullptr;
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
       arguments.path, arguments.options, [](const JobSpec&) { return absl::OkStatus(); },

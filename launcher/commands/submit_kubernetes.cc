@@ -70,6 +70,11 @@ int SubmitToKubernetes(const std::string& path, const JobFileOptions& options, b
         "with "
         "weft data prepare, and name those");
   }
+  if (status.ok() && !file->has_steps) {
+    status = absl::InvalidArgumentError(
+        "training.epochs: the data is on the pods' volume and is not counted here; write "
+        "training.steps in its place");
+  }
   const std::optional<Layout> fixed = FixedLayout(job);
   const absl::StatusOr<Plan> plan =
       fixed ? PlanFor(job, *fixed, Purpose::kRun) : FindPlan(job, Purpose::kRun);

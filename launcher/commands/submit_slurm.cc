@@ -80,7 +80,17 @@ int PrintBatchScript(const SlurmSubmission& submission, const PreparedJob& prepa
   const std::string script = ScriptOf(submission, prepared);
   std::cout << script << std::flush;
   absl::Status refusal;
-  for (const PreparedJob* run : runs) refusal.Update(WouldRefuse(*run, fresh, accept));
+  for (const PreparedJob* run : runs) {
+    // Data without a fingerprint would be another than that of the run in the folder.
+    if (run->file.has_tokens) {
+      refusal.Update(WouldRefuse(*run, fresh, accept));
+    } else {
+      std::cerr
+          << "note: data.train: is text, which a submission tokenises first; whether it could "
+             "go on with "
+          << run->paths.folder << " was not looked at\n";
+    }
+  }
   refusal.Update(CheckNodesInSlurm(prepared));
   // Where there is no Slurm the script is looked at alone.
   if (!FindInPath("sbatch").empty())

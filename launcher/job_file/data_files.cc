@@ -141,13 +141,13 @@ std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
 Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& train,
                     const DataFileOptions& options, std::vector<std::string>* notes) {
   const Value* const given = values.Node("format");
-  if (given != nullptr && (given->word() == kTextData || given->word() == "jsonl")) {
-    return Value::Scalar(kTextData);
+  if (given != nullptr && ParseWord<TextFormat>(given->word(), "").ok()) {
+    return Value::Scalar(given->word());
   }
   if (given != nullptr && !given->is_auto()) return *given;
   if (options.has_tokenizer && !train.empty() && FormatOfName(train[0].path).ok()) {
     notes->push_back(absl::StrCat("data.format: auto: ", train[0].path, " is text"));
-    return Value::Scalar(kTextData);
+    return Value::Scalar(kTextByName);
   }
   // Only plain ids have a width of their own to say.
   const Value* const dtype = values.Node("dtype");

@@ -17,8 +17,9 @@ struct DataFileOptions {
 };
 
 // The word at data.format of what SettledData returns where the files are text, which has to be
-// tokenised: no TokenFormat.
-inline constexpr char kTextData[] = "text";
+// tokenised, and each is of the format that its name says; a word of TextFormat where that is
+// stated. None is a TokenFormat.
+inline constexpr char kTextByName[] = "text by name";
 
 // Returns section `data` with the files that data.train and data.valid mean, absolute and each by
 // its name, and with the format that they have.

@@ -13,6 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/verify.h"
 #include "checkpoint/weights_reader.h"
+#include "launcher/job_file/hub_cache.h"
 #include "launcher/job_file/model_config.h"
 #include "launcher/job_file/run_paths.h"
 #include "launcher/job_file/yaml_tree.h"
@@ -204,6 +205,9 @@ void CheckInitWeights(const JobSpec& job, bool fresh, const Value& root, Issues*
   }
   const absl::Status opened = WeightsReader::Open(job.init_from, job.model).status();
   if (!opened.ok()) {
+    const absl::Status local =
+        LocalModel(job.init_from, values.Text(kKey).value_or(job.init_from)).status();
+    if (!local.ok()) return values.Wrong(kKey, local.message());
     const std::string why = IsStepFolder(job.init_from) ? "" : WhyNoWeights(job.init_from);
     values.Wrong(kKey, why.empty() ? opened.message() : absl::string_view(why));
     return;

@@ -47,7 +47,8 @@ class JobReader {
     ReadJobResult result{ReadJobKeys(settled, std::move(model_), ReadProfile(), issues_, notes_),
                          has_tokens};
     if (counts_epochs && issues_->empty()) {
-      SettleEpochs(values_, has_tokens && options_.check_files, &result.job, notes_);
+      result.has_steps =
+          SettleEpochs(values_, has_tokens && options_.check_files, &result.job, notes_);
     }
     return result;
   }
@@ -82,10 +83,16 @@ class JobReader {
     const std::optional<std::string> from = ModelPathAt(values_, "model.init_from", folder_);
     const ModelUse use = {.refuse_dropouts = options_.to_run, .is_pretrained = from.has_value()};
     const std::optional<std::string> path = ModelPathAt(values_, "model.path", folder_);
+    // Keys of its own make do without the folder, which a run that goes on may have no more.
+    const bool needs_from = !path && from && model->Find("model_type") == nullptr;
+    if (path ? !CheckModelAt(values_, "model.path", folder_)
+             : needs_from && !CheckModelAt(values_, "model.init_from", folder_)) {
+      return;
+    }
     if (path) {
       const Value config = ReadConfigJson(*path, values_.PlaceOf("model.path"), issues_);
       if (config.is_map()) model_ = ReadModel(*model, &config, use, issues_, notes_);
-    } else if (from && model->Find("model_type") == nullptr) {
+    } else if (needs_from) {
       const Place place = values_.PlaceOf("model.init_from");
       const Value config = ReadConfigOfWeights(*from, place, issues_);
       if (config.is_map()) model_ = ReadModel(*model, &config, use, issues_, notes_);

@@ -21,6 +21,7 @@ struct ReadJobOptions {
 struct ReadJobResult {
   JobSpec job;
   bool has_tokens = true;  // false: data.train names texts that have no tokens yet
+  bool has_steps = true;   // false: training.epochs is not counted, and job's steps are assumed
 };
 
 // `root`: aliases renamed, --set applied, no unknown keys. `folder`: of the job file.

@@ -228,6 +228,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
               &issues, &file.notes);
   file.job = std::move(read.job);
   file.has_tokens = read.has_tokens;
+  file.has_steps = read.has_steps;
   TakeNamedHosts(options, *tree, &file);
   AddBrokenRules(Validate(file.job), *tree, &issues);
   if (options.to_run && CheckModel(file.job.model).ok()) {

@@ -40,6 +40,7 @@ struct JobFile {
   // `job` says is the profile's guess.
   bool slots_as_offered = false;
   bool has_tokens = true;          // false: the data is text that has not been tokenised
+  bool has_steps = true;           // false: training.epochs is not counted; steps are assumed
   std::vector<std::string> notes;  // renamed aliases, sniffed formats, replaced model keys
 
   // Takes the interval that wastes least under `plan` (Bill::best_interval_steps) where it is auto.

@@ -25,9 +25,10 @@ constexpr const char* kTokenizerFiles[] = {"/tokenizer.json", "/tekken.json", "/
 // Looks each text of a list up. Of a text that has no tokens yet its own path stays.
 class TextList {
  public:
-  TextList(const TextDataOptions& options, const CacheRequest& request, const ValueReader& values,
-           Issues* issues)
-      : options_(options), request_(request), values_(values), issues_(issues) {}
+  // `stated`: the format of all of them; else as their names say.
+  TextList(const TextDataOptions& options, std::optional<TextFormat> stated,
+           const CacheRequest& request, const ValueReader& values)
+      : options_(options), stated_(stated), request_(request), values_(values) {}
 
   void Replace(absl::string_view key, Value* list) {
     for (Value& item : list->items) {
@@ -42,9 +43,12 @@ class TextList {
 
  private:
   void ReplaceOne(absl::string_view key, Value* path) {
-    const absl::StatusOr<TextFormat> format = FormatOfName(path->scalar);
-    if (!format.ok())
+    const absl::StatusOr<TextFormat> format =
+        stated_ ? absl::StatusOr<TextFormat>(*stated_)
+                : FormatOfName(path->scalar, "data.format text or jsonl");
+    if (!format.ok()) {
       return Wrong(key, absl::StrCat(path->scalar, ": ", format.status().message()));
+    }
     if (!options_.check_files) {
       has_all_ = false;
       return;
@@ -74,9 +78,9 @@ class TextList {
   }
 
   const TextDataOptions& options_;
+  const std::optional<TextFormat> stated_;
   const CacheRequest& request_;
   const ValueReader& values_;
-  Issues* const issues_;
   bool has_all_ = true;
   int64_t item_bytes_ = 4;
   int64_t made_ = 0;
@@ -101,9 +105,15 @@ std::optional<std::string> ModelPathAt(const ValueReader& values, absl::string_v
   if (!given) return std::nullopt;
   const std::string path = AbsolutePath(*given, job_folder);
   const absl::StatusOr<std::string> local = LocalModel(path, *given);
-  if (local.ok()) return *local;
-  values.Wrong(key, local.status().message());
-  return path;
+  return local.ok() ? *local : path;
+}
+
+bool CheckModelAt(const ValueReader& values, absl::string_view key, const std::string& job_folder) {
+  const std::optional<std::string> given = values.Text(key);
+  if (!given) return true;
+  const absl::Status local = LocalModel(AbsolutePath(*given, job_folder), *given).status();
+  if (!local.ok()) values.Wrong(key, local.message());
+  return local.ok();
 }
 
 std::string TokenizerOf(const ValueReader& values, const std::string& job_folder) {
@@ -122,12 +132,15 @@ std::string TokenizerOf(const ValueReader& values, const std::string& job_folder
 bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Value* data,
                   Issues* issues, std::vector<std::string>* notes) {
   const Value* const format = data->Find("format");
-  if (format == nullptr || !format->is_scalar() || format->word() != kTextData) return true;
+  if (format == nullptr || !format->is_scalar()) return true;
+  const absl::StatusOr<TextFormat> stated = ParseWord<TextFormat>(format->word(), "");
+  if (!stated.ok() && format->word() != kTextByName) return true;
   if (options.tokenizer.empty()) {
     values.Wrong("data.tokenizer",
                  "missing: data.train is text, and no tokenizer lies beside the model; name the "
                  "folder that holds one, or use data.format bytes to train on bytes");
   }
+  if (options.check_files) CheckModelAt(values, "data.tokenizer", options.job_folder);
   const std::string cache = values.Text("data.cache").value_or("");
   CacheRequest request;
   request.folder = cache.empty() ? DefaultTokenCache() : AbsolutePath(cache, options.job_folder);
@@ -141,7 +154,7 @@ bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Val
   }
   // Nothing is worked at for a job that is refused anyway.
   const bool is_sound = issues->empty();
-  TextList lists(options, request, values, issues);
+  TextList lists(options, stated.ok() ? std::optional(*stated) : std::nullopt, request, values);
   for (const absl::string_view key : {"train", "valid"}) {
     Value* const list = data->Find(key);
     if (is_sound && list != nullptr) lists.Replace(absl::StrCat("data.", key), list);
@@ -179,23 +192,30 @@ bool PutStepsOfEpochs(const ValueReader& values, Value* root) {
   return epochs.has_value();
 }
 
-void SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
+int64_t StepsOfEpochs(double epochs, int64_t windows, int64_t global_batch_size) {
+  // 1.1 * 400 is 440.00000000000006, and nobody means a sample more by it.
+  constexpr double kRounding = 1e-12;
+  const double samples = std::ceil(epochs * static_cast<double>(windows) * (1 - kRounding));
+  const auto batch = static_cast<double>(global_batch_size);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples / batch)));
+}
+
+bool SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
                   std::vector<std::string>* notes) {
   const double epochs = *values.Number("training.epochs");
   if (!has_tokens || job->training.global_batch_size < 1 || job->training.seq_len < 1) {
     job->training.steps = kAssumedSteps;
     notes->push_back(absl::StrCat("training.epochs: no data is counted here; taken as ",
                                   kAssumedSteps, " steps"));
-    return;
+    return false;
   }
   const absl::StatusOr<Dataset> data = Dataset::Open(*job, /*train=*/true);
-  if (!data.ok()) return;  // it is opened again, and said, when the job is checked
-  const double samples = std::ceil(epochs * static_cast<double>(data->windows()));
-  const auto batch = static_cast<double>(job->training.global_batch_size);
-  job->training.steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples / batch)));
+  if (!data.ok()) return true;  // it is opened again, and said, when the job is checked
+  job->training.steps = StepsOfEpochs(epochs, data->windows(), job->training.global_batch_size);
   notes->push_back(absl::StrCat("training.epochs: ", NumberText(epochs), " of ", data->windows(),
                                 " samples is ", job->training.steps, " steps of ",
                                 job->training.global_batch_size));
+  return true;
 }
 
 }  // namespace weft

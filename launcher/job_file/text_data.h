@@ -17,10 +17,15 @@ namespace weft {
 // Says whether a tokenizer lies in the folder.
 bool HoldsTokenizer(const std::string& folder);
 
-// Returns the absolute path that a key names; a model that is named as on the Hub is looked for in
-// transformers' cache, and an issue if it is not there. nullopt: the key is not given.
+// Returns the absolute path that a key names; a model that is named as on the Hub and lies in
+// transformers' cache is there. Nothing need be there: a run that has checkpoints needs its
+// model.init_from no more. nullopt: the key is not given.
 std::optional<std::string> ModelPathAt(const ValueReader& values, absl::string_view key,
                                        const std::string& job_folder);
+
+// Says whether the model that a key names, which is needed now, is there or may be: an issue, with
+// the command that fetches it, where it is a name of the Hub's and not in the cache.
+bool CheckModelAt(const ValueReader& values, absl::string_view key, const std::string& job_folder);
 
 // Returns the path of data.tokenizer, or of the folder that model.path or model.init_from names, if
 // a tokenizer lies in it; empty: there is none.
@@ -36,7 +41,8 @@ struct TextDataOptions {
   int threads = 1;
 };
 
-// Replaces the texts of section `data`, where its format is kTextData, by their tokens. Returns
+// Replaces the texts of section `data`, where its format is kTextByName or a word of TextFormat, by
+// their tokens. Returns
 // false if there are none yet. `values`: of the whole job file.
 bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Value* data,
                   Issues* issues, std::vector<std::string>* notes);
@@ -44,9 +50,12 @@ bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Val
 // Puts a number at training.steps where training.epochs is given; returns whether it is.
 bool PutStepsOfEpochs(const ValueReader& values, Value* root);
 
+// Returns the steps that read so many epochs of `windows` samples; the last one may read more.
+int64_t StepsOfEpochs(double epochs, int64_t windows, int64_t global_batch_size);
+
 // Settles training.steps by training.epochs. `has_tokens`: the data can be counted; else a note
-// says what is assumed.
-void SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
+// says what is assumed, and false is returned.
+bool SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
                   std::vector<std::string>* notes);
 
 }  // namespace weft

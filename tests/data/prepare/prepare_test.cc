@@ -2,13 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -120,7 +125,6 @@ TEST_F(PrepareTest, WritesFilesThatTrainingReads) {
     (*file)->Read((*file)->tokens() - 1, absl::MakeSpan(last));
     EXPECT_EQ(last[0], kEndOfTextForTest);
     EXPECT_EQ(IsThere("out.idx"), c.output == TokenOutput::kMegatron);
-    std::filesystem::remove(folder_.At("out.idx"));
   }
 }
 
@@ -212,9 +216,162 @@ TEST_F(PrepareTest, RefusesTextsWithoutADocument) {
 TEST_F(PrepareTest, LetsOneProcessWorkAtATime) {
   const std::string path = folder_.Write("a.jsonl", RowsForTest(20, 7));
   const PrepareRequest request = Request({path}, "out");
-  const auto held = PreparedFiles::Open(request.place, "other");
+  const auto held = PreparedFiles::Open(request.place, "other", "");
   ASSERT_TRUE(held.ok()) << held.status();
   EXPECT_TRUE(absl::IsUnavailable(Run(request)));
+}
+
+TEST_F(PrepareTest, DoesNotTakeAnotherStreamForWhatIsDone) {
+  ASSERT_EQ(mkfifo(folder_.At("pipe.jsonl").c_str(), 0600), 0);
+  const auto run = [&](unsigned seed, bool force) {
+    const std::jthread writer([&, seed] { folder_.Write("pipe.jsonl", RowsForTest(20, seed)); });
+    PrepareRequest request = Request({folder_.At("pipe.jsonl")}, "out");
+    request.place.may_replace = request.place.begin_anew = force;
+    const absl::Status status = Run(request);
+    // Who was not read by the work is read here, so that the writer ends.
+    if (!status.ok()) folder_.Read("pipe.jsonl");
+    return status;
+  };
+  ASSERT_TRUE(run(1, false).ok());
+  const std::string first = folder_.Read("out.bin");
+  const absl::Status other = run(2, false);
+  EXPECT_TRUE(absl::IsAlreadyExists(other)) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("out: is of a stream that was read before"));
+  EXPECT_EQ(folder_.Read("out.bin"), first);
+  EXPECT_TRUE(run(2, true).ok());
+  EXPECT_NE(folder_.Read("out.bin"), first);
+}
+
+TEST_F(PrepareTest, ThrowsAwayWhatIsOfATextThatChangesMeanwhile) {
+  const std::string path = folder_.Write("a.jsonl", RowsForTest(300, 1));
+  const std::string same_size = RowsForTest(300, 1);
+  PrepareRequest request = Request({path}, "out");
+  request.commit_bytes = 0;
+  int told = 0;
+  request.on_progress = [&](const PrepareProgress&) {
+    if (told++ == 0) folder_.Write("a.jsonl", same_size);
+  };
+  const absl::Status status = Run(request);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("a.jsonl: was written to while it was tokenised"));
+  EXPECT_FALSE(IsThere("out.bin"));
+  EXPECT_FALSE(IsThere("out.preparing"));
+  EXPECT_TRUE(Run(Request({path}, "out")).ok());
+}
+
+// Work has a name of its own, as in the cache; it was left by a run on other bytes.
+TEST_F(PrepareTest, BeginsAnewWhereTheTextIsAnotherThanThatOfTheWorkThatWasLeft) {
+  const std::string path = folder_.Write("a.jsonl", RowsForTest(300, 8));
+  PrepareRequest request = Request({path}, "out");
+  request.work = "named";
+  {
+    const auto left = PreparedFiles::Open(request.place, "named", "of other bytes");
+    ASSERT_TRUE(left.ok()) << left.status();
+    EncodedChunk chunk;
+    chunk.ids = std::string(200, 'a');
+    chunk.lengths = {100};
+    chunk.after = {.byte = 0, .line = 2};
+    ASSERT_TRUE((*left)->Append(chunk).ok() && (*left)->Commit().ok());
+  }
+  const auto result = Prepare(tokenizer_, request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->documents_before, 0);
+  ASSERT_TRUE(Run(Request({path}, "whole")).ok());
+  EXPECT_TRUE(folder_.Read("out.bin") == folder_.Read("whole.bin"));
+}
+
+TEST_F(PrepareTest, BeginsAnewWhenItIsTold) {
+  const std::string path = folder_.Write("a.jsonl", RowsForTest(300, 8));
+  ASSERT_TRUE(Run(Request({path}, "whole")).ok());
+  std::atomic<bool> stop{true};
+  PrepareRequest request = Request({path}, "out");
+  request.stop = &stop;
+  EXPECT_TRUE(absl::IsCancelled(Run(request)));
+  // A disk that has lost bytes: the state says more than is there.
+  std::string state = folder_.Read("out.preparing/state.json");
+  state.replace(state.find("\"byte\":0"), 8, "\"byte\":9");
+  state.replace(state.find("\"tokens\":0"), 10, "\"tokens\":9");
+  folder_.Write("out.preparing/state.json", state);
+  stop = false;
+  EXPECT_TRUE(absl::IsDataLoss(Run(request)));
+  request.place.begin_anew = true;
+  EXPECT_TRUE(Run(request).ok());
+  EXPECT_EQ(folder_.Read("out.bin"), folder_.Read("whole.bin"));
+}
+
+TEST_F(PrepareTest, PutsNothingInPlaceThatOtherWorkHasLeft) {
+  PrepareRequest request = Request({folder_.Write("a.jsonl", RowsForTest(20, 8))}, "out");
+  std::filesystem::create_directory(folder_.At("out.preparing"));
+  folder_.Write("out.preparing/index", "of other work");
+  request.place.format = TokenOutput::kNanogpt;
+  EXPECT_TRUE(Run(request).ok());
+  EXPECT_TRUE(IsThere("out.bin"));
+  EXPECT_FALSE(IsThere("out.idx"));
+}
+
+TEST_F(PrepareTest, DoesNotReplaceWhatCameMeanwhile) {
+  const std::string path = folder_.Write("a.jsonl", RowsForTest(300, 8));
+  std::atomic<bool> stop{true};
+  PrepareRequest request = Request({path}, "out");
+  request.stop = &stop;
+  EXPECT_TRUE(absl::IsCancelled(Run(request)));
+  folder_.Write("out.bin", "somebody's");
+  stop = false;
+  EXPECT_TRUE(absl::IsAlreadyExists(Run(request)));
+  EXPECT_EQ(folder_.Read("out.bin"), "somebody's");
+  // Work that was begun with that leave has it when it goes on.
+  request.place.may_replace = true;
+  stop = true;
+  EXPECT_TRUE(absl::IsCancelled(Run(request)));
+  request.place.may_replace = false;
+  stop = false;
+  EXPECT_TRUE(Run(request).ok());
+}
+
+TEST_F(PrepareTest, FollowsNoLinkThatAnotherMayHavePut) {
+  const std::string path = folder_.Write("a.jsonl", RowsForTest(20, 8));
+  std::filesystem::create_directory(folder_.At("elsewhere"));
+  std::filesystem::create_directory_symlink(folder_.At("elsewhere"), folder_.At("out.preparing"));
+  const absl::Status linked = Run(Request({path}, "out"));
+  EXPECT_TRUE(absl::IsPermissionDenied(linked)) << linked;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.At("elsewhere")));
+  std::filesystem::remove(folder_.At("out.preparing"));
+  std::filesystem::create_directory(folder_.At("out.preparing"));
+  folder_.Write("theirs", "theirs");
+  std::filesystem::create_symlink(folder_.At("theirs"), folder_.At("out.preparing/tokens"));
+  EXPECT_FALSE(Run(Request({path}, "out")).ok());
+  EXPECT_EQ(folder_.Read("theirs"), "theirs");
+  if (geteuid() != 0) return;  // none but root makes files of another user
+  std::filesystem::remove_all(folder_.At("out.preparing"));
+  std::filesystem::create_directory(folder_.At("out.preparing"));
+  ASSERT_EQ(chown(folder_.At("out.preparing").c_str(), 1234, 1234), 0);
+  const absl::Status others = Run(Request({path}, "out"));
+  EXPECT_THAT(std::string(others.message()), HasSubstr("out.preparing: is of the user 1234"));
+}
+
+TEST_F(PrepareTest, CommitsNothingAfterAnErrorOfTheDisk) {
+  const std::string path = folder_.Write("a.jsonl", RowsForTest(300, 8));
+  const PrepareRequest request = Request({path}, "out");
+  const auto files = PreparedFiles::Open(request.place, "work", "");
+  ASSERT_TRUE(files.ok()) << files.status();
+  const std::string before = folder_.Read("out.preparing/state.json");
+  EncodedChunk chunk;
+  chunk.ids = std::string(200, 'a');
+  chunk.lengths = {100};
+  chunk.after = {.byte = 10};
+  rlimit old = {};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {.rlim_cur = 100, .rlim_max = old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const absl::Status full = (*files)->Append(chunk);
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, signal_before);
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  EXPECT_EQ((*files)->state().counts.documents, 0);
+  EXPECT_TRUE((*files)->Commit().ok());
+  EXPECT_EQ(folder_.Read("out.preparing/state.json"), before);
 }
 
 TEST_F(PrepareTest, StopsAndGoesOn) {
@@ -277,6 +434,8 @@ TEST_F(PrepareTest, GoesOnAfterAKillAtAnyPointWithTheSameBytes) {
 TEST(PrepareStateText, ReadsBack) {
   PrepareState state;
   state.work = "abc";
+  state.stamp = "def";
+  state.may_replace = true;
   state.next = {.input = 2, .byte = int64_t{1} << 40, .line = 7, .hash = ~uint64_t{0}};
   state.open_tokens = 3;
   state.counts.Add(10, 4);

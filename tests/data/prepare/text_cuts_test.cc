@@ -84,10 +84,11 @@ TEST(TextKind, RefusesOthersByNameWithACure) {
       {"a.jsonl.xz", "unpack it, or pack it with gzip or zstd"},
       {"a.bin", "name it in data.train"},
       {"a.dat", "expected one that ends with .jsonl, .ndjson, .txt, .text, .md, each also with"},
-      {"a", "--input-format text or jsonl"},
+      {"a", "; rename it, or name its format with --format-of-all"},
   };
   for (const auto& c : cases) {
-    const auto format = FormatOfName(c.name);
+    const auto format = FormatOfName(c.name, "--format-of-all");
+    EXPECT_EQ(FormatOfName(c.name).status().message().find("--"), absl::string_view::npos);
     ASSERT_TRUE(absl::IsInvalidArgument(format.status())) << c.name;
     EXPECT_NE(format.status().message().find(c.says), absl::string_view::npos)
         << c.name << ": " << format.status();

@@ -142,27 +142,37 @@ TEST_F(DataPrepareTest, GoesOnAfterADiskThatWasFull) {
 }
 
 TEST_F(DataPrepareTest, KeepsWhatWasDoneWhenItIsStopped) {
-  folder_.Write("a.jsonl", RowsForTest(2000, 4));
+  folder_.Write("a.jsonl", RowsForTest(8000, 4));
   ASSERT_EQ(Prepare("a.jsonl --output whole").exit_code, 0);
-  // Its writer never ends: the wait for it does.
+  // Its writer never ends: the wait for it does. What is killed has written something.
   ASSERT_EQ(mkfifo((folder_.path() + "/pipe").c_str(), 0600), 0);
   folder_.Write("stop.sh",
-                "exec 3<>pipe; head -c 100000 a.jsonl >&3 & \"$@\" <pipe & sleep 1; kill -INT $!; "
-                "wait $!");
+                "exec 3<>pipe; head -c 800000 a.jsonl >&3 & head=$!; \"$@\" <pipe & weft=$!\n"
+                "for i in $(seq 600); do [ -s out.preparing/tokens ] && break; sleep 0.1; done\n"
+                "kill -INT $weft; wait $weft; code=$?; kill $head 2>/dev/null; exit $code\n");
   const Ran ran = RunWeft(
       folder_, BinaryPath("/bin/weft") + " data prepare --tokenizer tokenizer.json - --output out",
-      {.program = "bash stop.sh"});
+      {.program = "bash stop.sh", .most_s = 100});
   EXPECT_EQ(ran.exit_code, 130) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("the same command goes on from here"));
-  const Ran rest = Prepare("- --output out", folder_.path() + "/a.jsonl");
+  const Ran rest = Prepare("- --output out --json", folder_.path() + "/a.jsonl");
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_GT(nlohmann::json::parse(rest.out)["documents_before"], 0);
   EXPECT_EQ(Read("out.bin"), Read("whole.bin"));
+  // Another stream is not taken for that one.
+  folder_.Write("b.jsonl", RowsForTest(10, 5));
+  const Ran other = Prepare("- --output out", folder_.path() + "/b.jsonl");
+  EXPECT_EQ(other.exit_code, 1) << other.out;
+  EXPECT_THAT(other.err, HasSubstr("out: is of a stream that was read before"));
 }
 
 // The job is run twice: the second start finds the tokens.
 TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
   folder_.Write("notes.jsonl", RowsForTest(200, 5));
-  std::string job = JobWith("  format: bytes\n", "  tokenizer: tokenizer.json\n  cache: cache\n");
+  std::string job =
+      JobWith("  format: bytes\n",
+              "  tokenizer: tokenizer.json\n  cache: weft/tokens\n  eos_token_id: 10\n"
+              "  reset_attention_mask: true\n");
   for (const auto& [from, to] :
        {std::pair("corpus.txt", "notes.jsonl"), std::pair("vocab_size: 256", "vocab_size: 259"),
         std::pair("steps: 20", "epochs: 0.1"),
@@ -170,6 +180,11 @@ TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
     job.replace(job.find(from), std::string(from).size(), to);
   }
   folder_.Write("job.yaml", job);
+  const std::string cache = folder_.path() + "/weft/tokens";
+  EXPECT_THAT(RunWeft(folder_, "submit job.yaml --dry-run").err, HasSubstr("--dry-run: prints"));
+  EXPECT_THAT(RunWeft(folder_, "submit job.yaml --dry-run --set cluster.scheduler=slurm").out,
+              HasSubstr("#SBATCH --job-name=small"));
+  EXPECT_FALSE(std::filesystem::exists(cache));
   const Ran first = RunWeft(folder_, "run job.yaml");
   ASSERT_EQ(first.exit_code, 0) << first.out << first.err;
   EXPECT_THAT(first.out, HasSubstr("tokens of 1 texts made now"));
@@ -183,6 +198,17 @@ TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
       {.program = absl::StrCat("XDG_CACHE_HOME=", folder_.path(), " ", BinaryPath("/bin/weft"))});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_GT(nlohmann::json::parse(eval.out)["tokens"], 1000);
+  // The documents of the run end as those of its training did: their tokens were there.
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(cache)) {
+    files += entry.path().extension() == ".bin" ? 1 : 0;
+  }
+  EXPECT_EQ(files, 1);
+  ASSERT_EQ(mkfifo((folder_.path() + "/p.txt").c_str(), 0600), 0);
+  EXPECT_THAT(
+      RunWeft(folder_, "eval outputs/small --data p.txt --tokenizer tokenizer.json", {.most_s = 20})
+          .err,
+      HasSubstr("p.txt: is no regular file"));
   const Ran refused =
       RunWeft(folder_, "eval outputs/small --data notes.bin --tokenizer tokenizer.json");
   EXPECT_THAT(refused.err, HasSubstr("--tokenizer: is of texts"));

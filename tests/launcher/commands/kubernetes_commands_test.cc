@@ -15,6 +15,7 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class KubernetesCommands : public ::testing::Test {
  protected:
@@ -55,6 +56,16 @@ TEST_F(KubernetesCommands, PodsTakeNoText) {
   EXPECT_EQ(ran.exit_code, 2) << ran.out;
   EXPECT_THAT(ran.err, HasSubstr("data.train: is text, which pods do not tokenise; make files of "
                                  "tokens on their volume with weft data prepare"));
+}
+
+// Epochs that are not counted here would be steps in the pods' job that nobody wrote.
+TEST_F(KubernetesCommands, PodsTakeNoEpochs) {
+  const Ran ran =
+      Weft("submit " + job_ + " --dry-run --set training.steps=null --set training.epochs=2");
+  EXPECT_EQ(ran.exit_code, 2) << ran.out;
+  EXPECT_THAT(ran.err, HasSubstr("training.epochs: the data is on the pods' volume and is not "
+                                 "counted here; write training.steps in its place"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("steps: 1000")));
 }
 
 TEST_F(KubernetesCommands, StopDeletesTheJobAndWaits) {

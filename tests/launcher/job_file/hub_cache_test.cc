@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "launcher/job_file/job_yaml.h"
@@ -18,6 +19,7 @@ using testing::HasSubstr;
 class HubCacheTest : public testing::Test {
  protected:
   HubCacheTest() {
+    if (const char* const before = std::getenv("HF_HUB_CACHE")) before_ = before;
     setenv("HF_HUB_CACHE", folder_.path().c_str(), 1);
     std::filesystem::create_directories(model() + "/refs");
     std::filesystem::create_directories(model() + "/snapshots/abc123");
@@ -26,10 +28,17 @@ class HubCacheTest : public testing::Test {
                   "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 64, "
                   "\"n_embd\": 32, \"n_layer\": 4, \"n_head\": 4}");
   }
-  ~HubCacheTest() override { unsetenv("HF_HUB_CACHE"); }
+  ~HubCacheTest() override {
+    if (before_) {
+      setenv("HF_HUB_CACHE", before_->c_str(), 1);
+    } else {
+      unsetenv("HF_HUB_CACHE");
+    }
+  }
   std::string model() const { return folder_.path() + "/models--some--Model-0.6B"; }
 
   JobFolder folder_;
+  std::optional<std::string> before_;
 };
 
 TEST(HubName, IsAnOwnerAndAName) {
@@ -74,6 +83,17 @@ TEST_F(HubCacheTest, IsReadByAJob) {
   job.replace(job.find("some/"), 5, "else/");
   EXPECT_THAT(std::string(ReadJobText(job, folder_.job(), {}).status().message()),
               HasSubstr("model.path: else/Model-0.6B: there is no such folder, and no model"));
+}
+
+// Weights that only the first start reads may be gone by the next.
+TEST_F(HubCacheTest, IsAskedOnlyWhereTheModelIsNeeded) {
+  std::string job = kGoodJob;
+  job.replace(job.find("model:\n"), 7, "model:\n  init_from: else/Model-0.6B\n");
+  const auto later = ReadJobText(job, folder_.job(), {.check_files = false});
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(later->job.init_from, folder_.path() + "/else/Model-0.6B");
+  EXPECT_THAT(std::string(ReadJobText(job, folder_.job(), {}).status().message()),
+              HasSubstr("model.init_from: else/Model-0.6B: there is no such folder, and no model"));
 }
 
 }  // namespace

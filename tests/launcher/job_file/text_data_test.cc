@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,13 +45,15 @@ class TextDataTest : public testing::Test {
   }
   // As weft run reads it.
   absl::StatusOr<JobFile> Start() {
-    return Read({.to_run = true, .on_tokens = [this](const PrepareProgress&) { ++told_; }});
+    return Read({.to_run = true, .on_tokens = [this](const PrepareProgress& now) {
+                   if (now.is_over) ++worked_;
+                 }});
   }
   std::string Error() { return std::string(Start().status().message()); }
 
   JobFolder folder_;
   std::string job_;
-  int told_ = 0;
+  int worked_ = 0;  // how often texts were tokenised
 };
 
 TEST_F(TextDataTest, BecomesFilesOfTokens) {
@@ -64,18 +69,18 @@ TEST_F(TextDataTest, BecomesFilesOfTokens) {
   std::vector<int32_t> last(1);
   (*tokens)->Read((*tokens)->tokens() - 1, absl::MakeSpan(last));
   EXPECT_EQ(last[0], kEndOfTextForTest);
-  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(worked_, 1);
   // The second time nothing is made, and a copy of the text has the same tokens.
   const auto again = Start();
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->job.data, data);
-  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(worked_, 1);
   folder_.Write("copy/notes.jsonl", "");
   std::filesystem::create_directory(folder_.path() + "/copy");
   folder_.Write("copy/notes.jsonl", RowsForTest(100, 1));
   Replace("notes.jsonl", "copy/notes.jsonl");
   EXPECT_EQ(Start()->job.data, data);
-  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(worked_, 1);
 }
 
 TEST_F(TextDataTest, IsAnotherFileWhenTextTokenizerOrRulesChange) {
@@ -170,6 +175,62 @@ TEST_F(TextDataTest, CountsEpochsInSteps) {
   Replace("training:\n  seq_len: 32\n  global_batch_size: 8\n  epochs: 2, steps: 3\n",
           "training: {seq_len: 32, global_batch_size: 8, epochs: 2, steps: 3}\n");
   EXPECT_THAT(Error(), HasSubstr("training.epochs: stands beside training.steps"));
+}
+
+TEST(StepsOfEpochs, AreThoseThatAPersonMeans) {
+  // As a double, 1.1 * 400 is a little more than 440.
+  EXPECT_EQ(StepsOfEpochs(1.1, 400, 1), 440);
+  EXPECT_EQ(StepsOfEpochs(1.1, 400, 8), 55);
+  EXPECT_EQ(StepsOfEpochs(1, 7, 2), 4);
+  EXPECT_EQ(StepsOfEpochs(0.001, 7, 2), 1);
+  EXPECT_EQ(StepsOfEpochs(3, 1'000'000'007, 1), 3'000'000'021);
+}
+
+TEST_F(TextDataTest, IsOfTheFormatThatIsStated) {
+  const auto by_name = Start();
+  ASSERT_TRUE(by_name.ok()) << by_name.status();
+  folder_.Write("notes.dat", RowsForTest(100, 1));
+  Replace("notes.jsonl", "notes.dat");
+  Replace("  tokenizer: tokenizer.json\n", "  tokenizer: tokenizer.json\n  format: jsonl\n");
+  const auto rows = Start();
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  const auto tokens = [](const JobFile& file) {
+    return (*TokenFile::Open(file.job.data.train[0].path, EncodingOf(file.job)))->tokens();
+  };
+  EXPECT_EQ(tokens(*rows), tokens(*by_name));
+  Replace("notes.dat", "notes.jsonl");
+  Replace("format: jsonl", "format: text");
+  const auto text = Start();
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_GT(tokens(*text), tokens(*by_name));
+}
+
+TEST_F(TextDataTest, BeginsAnewWhereWhatWasLeftIsDamaged) {
+  const auto first = Start();
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string bin = first->job.data.train[0].path;
+  const std::string output = bin.substr(0, bin.size() - 4);
+  std::ifstream file(output + ".prepared.json");
+  const auto record = nlohmann::json::parse(file);
+  auto state = nlohmann::json::parse(record["state"].get<std::string>());
+  for (const char* ending : {".bin", ".prepared.json"}) std::filesystem::remove(output + ending);
+  std::filesystem::create_directory(output + ".preparing");
+  state["is_complete"] = false;
+  std::ofstream(output + ".preparing/state.json") << state;
+  const auto again = Start();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->job.data, first->job.data);
+}
+
+TEST_F(TextDataTest, IsNoPipe) {
+  ASSERT_EQ(mkfifo((folder_.path() + "/pipe.txt").c_str(), 0600), 0);
+  const CacheRequest request = {
+      .folder = folder_.path() + "/cache",
+      .rules = {.tokenizer = folder_.path() + "/tokenizer.json", .bos = {}, .eos = {}},
+      .on_progress = {}};
+  const auto tokens = TokensOfText(folder_.path() + "/pipe.txt", TextFormat::kText, request);
+  EXPECT_THAT(std::string(tokens.status().message()),
+              HasSubstr("pipe.txt: is no regular file, expected a file of text"));
 }
 
 TEST_F(TextDataTest, SaysWhatIsWrong) {
