@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "data/whole_file.h"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
+#include "plan/keys/model_types.h"
 #include "plan/spec/layout_rules.h"
 #include "text/json.h"
 
@@ -66,9 +68,9 @@ std::string WithoutPrefix(const std::string& name) {
   return name;
 }
 
-// Types whose text model may be a part of a wrapper (plan/keys/config_json.h, TextConfigOf).
+// Tells whether it may be the text model of a wrapper (plan/keys/config_json.h, TextConfigOf).
 bool MayBeWrapped(const ModelShape& model) {
-  return ArchitectureOf(model) == Architecture::kGemma3;
+  return !TypeOf(ArchitectureOf(model)).wrapper.empty();
 }
 
 // Returns the names under which directories hold a tensor: as it is now, of the base model alone,
@@ -164,9 +166,10 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
     }
     stored.erase(found);
   }
+  const std::vector<std::string> heads = SpellingsOf("lm_head.weight", model);
   for (const auto& [name, unused] : stored) {
     if (IsBuffer(name) || IsLeftOut(name, model)) continue;
-    if (model.tied_embeddings && absl::EndsWith(name, "lm_head.weight")) continue;
+    if (model.tied_embeddings && absl::c_linear_search(heads, name)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(folder, ": holds ", name, ", for which the model has no place"));
   }

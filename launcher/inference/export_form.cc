@@ -9,6 +9,7 @@
 #include "data/whole_file.h"
 #include "launcher/job_file/model_config.h"
 #include "plan/errors.h"
+#include "plan/keys/model_types.h"
 #include "text/json.h"
 
 namespace weft {
@@ -41,10 +42,11 @@ std::string DtypeOf(const Json& config) {
   return "";
 }
 
-// Whether a text model is a part of what the directory holds (plan/keys/config_json.h,
-// TextConfigOf): it is written by itself.
-bool IsOfAWrapper(const Json& theirs) {
-  return theirs.contains("text_config") && theirs["text_config"].is_object();
+// Tells whether the directory's model is a wrapper of this text model, which is written by itself
+// (plan/keys/config_json.h, TextConfigOf).
+bool IsOfAWrapper(const Json& theirs, const ModelShape& model) {
+  const absl::string_view wrapper = TypeOf(ArchitectureOf(model)).wrapper;
+  return !wrapper.empty() && theirs.value("model_type", Json()) == std::string(wrapper);
 }
 
 // weft's own config.json, with what `theirs` says of the type and of texts.
@@ -53,7 +55,7 @@ Json OwnLike(const Json& theirs, const ModelShape& model) {
   for (const char* const key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (theirs.contains(key)) own[key] = theirs[key];
   }
-  if (IsOfAWrapper(theirs)) return own;
+  if (IsOfAWrapper(theirs, model)) return own;
   for (const char* const key : {"architectures", "model_type"}) {
     if (theirs.contains(key)) own[key] = theirs[key];
   }
@@ -91,7 +93,7 @@ absl::StatusOr<HuggingFaceForm> FormLike(const std::string& source, const ModelS
     }
     if (wanted.empty()) wanted = DtypeOf(theirs);
     const absl::StatusOr<ModelShape> own = ModelOfDirectory(source);
-    const bool is_whole = own.ok() && IsSameShape(*own, model) && !IsOfAWrapper(theirs);
+    const bool is_whole = own.ok() && IsSameShape(*own, model) && !IsOfAWrapper(theirs, model);
     config = is_whole ? std::move(theirs) : OwnLike(theirs, model);
     for (const char* const name : kBesides) {
       if (IsFile(absl::StrCat(source, "/", name))) {

@@ -194,27 +194,13 @@ class Reading {
     if (!kept.is_null()) Keep("rope_scaling", kept);
   }
 
-  // Returns the map of blocks that see all, where there is a map for each span. That of sliding
-  // ones may differ by its base alone.
+  // Returns the map of blocks that see all, where there is a map for each span.
   const Value* OfFullBlocks(absl::string_view name, const Value* map) {
-    const Value* const full = map->Find(WordOf(AttentionSpan::kFull));
-    const Value* const sliding = map->Find(WordOf(AttentionSpan::kSliding));
-    if (full == nullptr || !full->is_map()) return map;
-    if (sliding == nullptr || !sliding->is_map()) return full;
-    const Value* type = sliding->Find("rope_type");
-    if (type == nullptr) type = sliding->Find("type");
-    if (type != nullptr && type->scalar != "default") {
-      Refuse(*sliding, name,
-             absl::StrCat("found rope_type ", type->scalar, " of ", WordOf(AttentionSpan::kSliding),
-                          ", which is not supported yet; use a ",
-                          "model whose sliding blocks have rope_type default"));
-    }
-    if (const Value* const part = sliding->Find(kRotaryShare)) {
-      TakeChanging({kRotaryShare, "rotary positions of a part of each head"}, *part);
-    }
-    sliding_theta_ = TheOne(kSlidingTheta, SaidOrNull(kSlidingTheta), sliding->Find("rope_theta"));
+    const std::optional<RopeBySpan> parts = RopeBySpanOf(*map, name, issues_);
+    if (!parts) return map;
+    sliding_theta_ = TheOne(kSlidingTheta, SaidOrNull(kSlidingTheta), parts->sliding_theta);
     own_.Remove(kSlidingTheta);
-    return full;
+    return parts->full;
   }
 
   const Value* SaidOrNull(absl::string_view name) const {
@@ -380,17 +366,13 @@ Value OwnModelKeys(const Value& config, const ModelType& type, Issues* issues,
 }
 
 const Value* TextConfigOf(const Value& config) {
-  // Each has a text model of a type that weft knows.
-  constexpr std::pair<absl::string_view, absl::string_view> kWrappers[] = {
-      {"gemma3", "gemma3_text"}};
   const Value* const type = config.Find("model_type");
   const Value* const text = config.Find("text_config");
   if (type == nullptr || text == nullptr || !text->is_map()) return nullptr;
   const Value* const inner = text->Find("model_type");
-  for (const auto& [wrapper, of_text] : kWrappers) {
-    if (type->scalar == wrapper && inner != nullptr && inner->scalar == of_text) return text;
-  }
-  return nullptr;
+  const ModelType* const of_text = inner == nullptr ? nullptr : FindModelType(inner->scalar);
+  const bool is_known = of_text != nullptr && !of_text->wrapper.empty();
+  return is_known && type->scalar == of_text->wrapper ? text : nullptr;
 }
 
 Value SameInOurWords(const ModelType& type, absl::string_view name, const Value& node) {

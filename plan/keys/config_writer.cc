@@ -32,11 +32,11 @@ Value NoWindowValue(const ModelShape& model) {
 
 // Keys of what weft does in one way only, with the value that means it; and of what a model's own
 // list of keys leaves out where it is as the type has it.
-struct OneWay {
+struct StatedKey {
   absl::string_view key;
   Value (*value)(const ModelShape&);
 };
-const OneWay kOneWays[] = {
+const StatedKey kStatedKeys[] = {
     {"attention_dropout", [](const ModelShape&) { return Value::Number(0); }},
     {"resid_pdrop", [](const ModelShape&) { return Value::Number(0); }},
     {"embd_pdrop", [](const ModelShape&) { return Value::Number(0); }},
@@ -65,8 +65,8 @@ std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key)
     const bool is_tanh_form = key != "activation_function" && model.activation == Activation::kGelu;
     return Value::Text(is_tanh_form ? "gelu_pytorch_tanh" : WordOf(model.activation));
   }
-  for (const OneWay& one : kOneWays) {
-    if (one.key == key) return one.value(model);
+  for (const StatedKey& row : kStatedKeys) {
+    if (row.key == key) return row.value(model);
   }
   return std::nullopt;
 }

@@ -301,13 +301,12 @@ Value WithRopeKeys(const ModelType& type, const Value& tree, Issues* issues) {
   Value plain = tree;
   const Value* rope = tree.Find(kRopeParameters);
   if (rope == nullptr) return plain;
-  // A map for each span: blocks that see all have the one, sliding ones a base of their own.
-  const Value* const full = rope->Find(WordOf(AttentionSpan::kFull));
-  const Value* const sliding = rope->Find(WordOf(AttentionSpan::kSliding));
-  if (full != nullptr && HasWord(type.reads, "rope_local_base_freq")) {
-    const Value* const theta = sliding == nullptr ? nullptr : sliding->Find("rope_theta");
-    if (theta != nullptr) plain.entries.push_back({"rope_local_base_freq", *theta});
-    rope = full;
+  if (HasWord(type.reads, "rope_local_base_freq")) {
+    if (const auto parts = RopeBySpanOf(*rope, kRopeParameters, issues)) {
+      const Value* const theta = parts->sliding_theta;
+      if (theta != nullptr) plain.entries.push_back({"rope_local_base_freq", *theta});
+      rope = parts->full;
+    }
   }
   plain.Remove(kRopeParameters);
   if (!rope->is_map() && !rope->is_null()) {

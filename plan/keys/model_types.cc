@@ -179,7 +179,8 @@ constexpr ModelType kTypes[] = {
                  "num_key_value_heads=4 head_dim=256 sliding_window=4096 rope_theta=1000000 "
                  "query_pre_attn_scalar=256 rope_local_base_freq=10000",
      .slides = SlidingBlocks::kAllButEvery,
-     .every = 6},
+     .every = 6,
+     .wrapper = "gemma3"},
     {.architecture = Architecture::kGlm,
      .class_name = "GlmForCausalLM",
      .set_defaults = SetGlm,

@@ -45,6 +45,8 @@ struct ModelType {
   int64_t every = 0;  // of SlidingBlocks::kAllButEvery
   // Blocks may lack positions: every fourth does where no_rope_layers says nothing.
   bool has_unturned = false;
+  // The model_type of a model with a vision tower whose text_config is of this type; "": none.
+  absl::string_view wrapper = "";
 
   absl::string_view name() const { return WordOf(architecture); }
   bool is_only_planned() const { return !passed_over.empty(); }

@@ -76,6 +76,33 @@ void ReadRopeScaling(const Value& model_tree, const ModelType& model_type, Issue
   }
 }
 
+std::optional<RopeBySpan> RopeBySpanOf(const Value& map, absl::string_view key, Issues* issues) {
+  const Value* const full = map.Find(WordOf(AttentionSpan::kFull));
+  if (full == nullptr || !full->is_map()) return std::nullopt;
+  RopeBySpan parts = {.full = full};
+  const absl::string_view span = WordOf(AttentionSpan::kSliding);
+  const Value* const sliding = map.Find(span);
+  if (sliding == nullptr || !sliding->is_map()) return parts;
+  for (const auto& [name, node] : sliding->entries) {
+    const auto refuse = [&](absl::string_view cure) {
+      issues->Add(
+          node.place, absl::StrCat("model.", key),
+          absl::StrCat("found ", name, " ", node.is_scalar() ? node.scalar : node.Found(), " of ",
+                       span, ", which is not supported yet in blocks with a window; ", cure));
+    };
+    if (name == "rope_theta") {
+      parts.sliding_theta = &node;
+    } else if (name == "rope_type" || name == "type") {
+      if (!node.is_null() && node.scalar != "default") refuse("use default");
+    } else if (name == "partial_rotary_factor") {
+      if (!node.is_null() && ParseNumber(node.scalar) != 1) refuse("use 1");
+    } else {
+      refuse("take it out");
+    }
+  }
+  return parts;
+}
+
 Value RopeScalingValue(const RopeScaling& scaling) {
   if (scaling.factor == 1) return {};
   Value map = Value::Map();

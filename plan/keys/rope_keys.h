@@ -1,5 +1,7 @@
 // Keys of rope_scaling, by its kind: a row for each number that a RopeScaling has. Pure.
 #pragma once
+#include <optional>
+
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "plan/keys/key_field.h"
@@ -24,6 +26,16 @@ absl::string_view RopeKeysOf(RopeKind kind);
 // planned nothing is read: no plan depends on it.
 void ReadRopeScaling(const Value& model_tree, const ModelType& model_type, Issues* issues,
                      ModelShape* model);
+
+// Rotary positions of blocks that see all and of sliding ones, where a map has one for each span.
+struct RopeBySpan {
+  const Value* full = nullptr;           // the map of blocks that see all
+  const Value* sliding_theta = nullptr;  // the base of sliding blocks; null: not said
+};
+
+// Splits the map `key` of a model that has a map for each span; null: it is one map for all blocks.
+// Sliding blocks may differ by their base alone: anything else that they say is refused.
+std::optional<RopeBySpan> RopeBySpanOf(const Value& map, absl::string_view key, Issues* issues);
 
 // Returns the value of that key which reads back as `scaling`.
 Value RopeScalingValue(const RopeScaling& scaling);

@@ -365,6 +365,32 @@ TEST_F(JobYaml, ReadsRopeParameters) {
   EXPECT_THAT(Error(text("8")), HasSubstr("model.rope_parameters: found 8, expected a map"));
 }
 
+TEST_F(JobYaml, ReadsRopeParametersOfEachSpan) {
+  const auto text = [](const std::string& sliding) {
+    return "model: {model_type: gemma3_text, vocab_size: 512, max_position_embeddings: 64,\n"
+           "  hidden_size: 64, num_hidden_layers: 6, num_attention_heads: 4, head_dim: 16,\n"
+           "  num_key_value_heads: 2, intermediate_size: 128, sliding_window: 16,\n"
+           "  query_pre_attn_scalar: 16, rope_parameters: {full_attention: {rope_type: linear, "
+           "factor: 4, rope_theta: 2.0e5}, sliding_attention: " +
+           sliding +
+           "}}\n"
+           "job: {name: small}\ndata: {format: bytes, train: [{path: corpus.txt}]}\n"
+           "training: {seq_len: 32, global_batch_size: 8, steps: 20}\n";
+  };
+  const auto read = Read(text("{rope_type: default, rope_theta: 1234, partial_rotary_factor: 1}"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->job.model.rope_theta, 200000);
+  EXPECT_EQ(read->job.model.rope_scaling.factor, 4);
+  EXPECT_EQ(read->job.model.sliding_rope_theta, 1234);
+  EXPECT_THAT(Error(text("{rope_theta: 1234, rope_type: linear, factor: 8}")),
+              testing::AllOf(HasSubstr("model.rope_parameters: found rope_type linear of "
+                                       "sliding_attention, which is not supported yet in blocks "
+                                       "with a window; use default"),
+                             HasSubstr("found factor 8 of sliding_attention")));
+  EXPECT_THAT(Error(text("{rope_theta: 1234, partial_rotary_factor: 0.5}")),
+              HasSubstr("found partial_rotary_factor 0.5 of sliding_attention"));
+}
+
 TEST_F(JobYaml, ReadsAMixtralAndStretchedPositions) {
   const std::string text =
       "model: {model_type: mixtral, vocab_size: 512, max_position_embeddings: 64, hidden_size: "
