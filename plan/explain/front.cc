@@ -12,9 +12,10 @@ namespace {
 
 // Quarters of the memory that are asked about.
 constexpr int kMemoryParts = 4;
-// Up to so many nodes each number of them is asked about; of more, three quarters and halves in
-// turns, so many of them at most.
+// Up to so many nodes, and slots of one node, each number of them is asked about; of more, three
+// quarters and halves in turns, so many of them at most.
 constexpr int kFewNodes = 8;
+constexpr int kFewSlots = 64;
 constexpr int kMostSteps = 6;
 
 FrontPoint PointOf(const Layout& layout, const TermSeconds& time, const Peak& peak,
@@ -56,18 +57,18 @@ bool AddBest(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
   return true;
 }
 
-// Numbers of nodes below `nodes` that are asked about, the most first.
-std::vector<int> FewerNodes(int nodes) {
+// Numbers below `number` that are asked about, the most first; each of up to `few`.
+std::vector<int> FewerThan(int number, int few) {
   std::vector<int> numbers;
-  int whole = nodes;
-  for (int step = 0; nodes > kFewNodes && step < kMostSteps; ++step) {
+  int whole = number;
+  for (int step = 0; number > few && step < kMostSteps; ++step) {
     const bool half = step % 2 == 1;
-    nodes = std::max(kFewNodes, half ? whole / 2 : 3 * whole / 4);
-    if (half) whole = nodes;
-    numbers.push_back(nodes);
+    number = std::max(few, half ? whole / 2 : 3 * whole / 4);
+    if (half) whole = number;
+    numbers.push_back(number);
   }
-  if (nodes > kFewNodes) return numbers;
-  while (nodes > 1) numbers.push_back(--nodes);
+  if (number > few) return numbers;
+  while (number > 1) numbers.push_back(--number);
   return numbers;
 }
 
@@ -88,15 +89,22 @@ std::vector<FrontPoint> PointsOf(const Question& question, const LayoutSpec& con
   } else {
     AddBest(pricer, constraints, purpose, points);
   }
+  // What the best leaves free may be missing as well: then it is the best still.
+  const int slots_per_node = question.cluster.slots_per_node;
+  const auto used = [&] { return points.empty() ? 0 : points.back().ranks; };
+  const int used_nodes = (used() + slots_per_node - 1) / slots_per_node;
   // A model that does not fit so many devices fits no fewer.
-  bool fits = true;
-  for (const int nodes : FewerNodes(question.cluster.nodes)) {
+  bool fits = !points.empty();
+  for (const int nodes : FewerThan(std::min(question.cluster.nodes, used_nodes), kFewNodes)) {
     limited.cluster.nodes = nodes;
     if (!(fits = AddBest(pricer, constraints, purpose, points))) break;
   }
-  fits = fits && limited.cluster.nodes == 1;
-  for (Question smaller = limited; fits && smaller.cluster.slots_per_node > 1;) {
-    --smaller.cluster.slots_per_node;
+  fits = fits && used() <= slots_per_node;
+  limited.cluster.nodes = 1;
+  for (const int slots : FewerThan(std::min(slots_per_node, used()), kFewSlots)) {
+    if (!fits) break;
+    Question smaller = limited;
+    smaller.cluster.slots_per_node = slots;
     Pricer of_part(smaller, pricer.memory());
     fits = AddBest(of_part, constraints, purpose, points);
   }

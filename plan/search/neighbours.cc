@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 // Stages of pipelines up to this long are each tried with each other.
-constexpr int kFewStages = 8;
+constexpr int kFewStages = 12;
 
 class Neighbourhood {
  public:

@@ -66,11 +66,11 @@ class ShapeRoom {
   }
 
  private:
-  // The highest stages of ZeRO come first, which hold the least as a rule. Of stages of few blocks
-  // (plan/search/room.cc) another mode or place may hold less: all are tried.
+  // The highest stages of ZeRO come first, which hold the least as a rule, with the optimizer on
+  // the host; small states take more of the device there than they leave. Of stages of few blocks
+  // (plan/search/room.cc) another mode may hold less as well: all are tried.
   bool HasRoomSomewhere(const FreeShape& free, Layout least) {
     const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * least.pp;
-    const auto last = [few](auto values) { return few ? values : values.last(1); };
     const bool free_split = !space_.fixed().layers_per_stage && least.virtual_stages == 1;
     const bool free_recompute = few && free.recompute;
     const auto fits_by = [&](Recompute mode) {
@@ -79,7 +79,8 @@ class ShapeRoom {
              (free_split && !free_recompute && HasRoomForSplit(pricer_, least, false));
     };
     const auto has_room = [&] {
-      const absl::Span<const Recompute> modes = last(absl::MakeConstSpan(space_.recomputes()));
+      absl::Span<const Recompute> modes = space_.recomputes();
+      if (!few) modes = modes.last(1);
       if (std::any_of(modes.rbegin(), modes.rend(), fits_by)) return true;
       if (!free_recompute) return false;
       return free_split ? HasRoomForSplit(pricer_, least, true)
@@ -88,8 +89,9 @@ class ShapeRoom {
     const absl::Span<const int> zeros = room_.ZerosOf(least);
     for (auto zero = zeros.rbegin(); zero != zeros.rend(); ++zero) {
       least.zero_stage = *zero;
-      for (const OffloadDevice offload : last(space_.offloads())) {
-        least.offload_optimizer = offload;
+      const absl::Span<const OffloadDevice> offloads = space_.offloads();
+      for (auto offload = offloads.rbegin(); offload != offloads.rend(); ++offload) {
+        least.offload_optimizer = *offload;
         if (has_room()) return true;
       }
     }

@@ -113,14 +113,15 @@ absl::Status NothingFits(Pricer& pricer, const LayoutSpec& constraints, Purpose 
 // closed forms do not put behind it.
 class Solution {
  public:
-  // Borrows both.
-  Solution(const Space& space, Pricer& pricer, Wanted wanted, double known_s)
-      : space_(space), pricer_(pricer), wanted_(wanted), known_s_(known_s), runs_(pricer) {}
+  // Borrows all three.
+  Solution(const Space& space, Pricer& pricer, DryRuns& runs, Wanted wanted, double known_s)
+      : space_(space), pricer_(pricer), wanted_(wanted), known_s_(known_s), runs_(runs) {}
 
   absl::StatusOr<Finds> Find() {
     RETURN_IF_ERROR(FindInLattice());
     if (best_s_ == kNever) return std::move(finds_);
     RETURN_IF_ERROR(Descend());
+    RETURN_IF_ERROR(AskWithOwnSplit());
     Settle();
     return std::move(finds_);
   }
@@ -191,6 +192,28 @@ class Solution {
     return absl::OkStatus();
   }
 
+  // The lattice knows even and balanced splits alone; a descent has changed the best one's for its
+  // own degrees and schedule, and others may be better with it. So it is asked among all that split
+  // blocks in this way, as for a person who fixes it. Not of long pipelines: a tenth of the search.
+  absl::Status AskWithOwnSplit() {
+    constexpr int kMostRounds = 8;
+    for (int round = 0; round < kMostRounds; ++round) {
+      const Layout best = BestOfFitting().layout;
+      if (best.layers_per_stage.empty() || best.pp > kShortPipeline) break;
+      if (space_.fixed().layers_per_stage) break;
+      LayoutSpec fixed = space_.fixed();
+      fixed.layers_per_stage = best.layers_per_stage;
+      const Space own(pricer_.question(), fixed, space_.purpose());
+      Solution among(own, pricer_, runs_, Wanted::kFitting, best_s_);
+      RETURN_IF_ERROR(among.FindInLattice());
+      const double before_s = best_s_;
+      RETURN_IF_ERROR(AddBest(std::move(among.finds_.fitting)));
+      if (best_s_ >= before_s * (1 - kEqual)) break;
+      RETURN_IF_ERROR(Descend());
+    }
+    return absl::OkStatus();
+  }
+
   // A neighbour is of use below this, by closed forms: of a short pipeline wherever a dry run may
   // put it before the best, of a long one where closed forms do.
   double LimitOf(const Layout& start) {
@@ -246,7 +269,7 @@ class Solution {
   Pricer& pricer_;
   Wanted wanted_;
   double known_s_;
-  DryRuns runs_;
+  DryRuns& runs_;
   double best_s_ = kNever;
   std::vector<Layout> starts_;  // of descents
   Finds finds_;
@@ -305,7 +328,8 @@ absl::Status HoldAgainstLists(const Question& question, const Plan& plan) {
 absl::StatusOr<Finds> Solve(Pricer& pricer, const LayoutSpec& constraints, Purpose purpose,
                             Wanted wanted, double known_s) {
   const Space space(pricer.question(), constraints, purpose);
-  return Solution(space, pricer, wanted, known_s).Find();
+  DryRuns runs(pricer);
+  return Solution(space, pricer, runs, wanted, known_s).Find();
 }
 
 absl::StatusOr<std::optional<Priced>> SolveFrom(Pricer& pricer, const LayoutSpec& constraints,

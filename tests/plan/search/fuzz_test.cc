@@ -232,5 +232,26 @@ TEST(ParetoFront, HoldsTheFastestUnderEveryNumberOfSlotsAndOfFewNodes) {
   EXPECT_GT(limits, 20);
 }
 
+// A million searches would take minutes: what the best leaves free is not asked about.
+TEST(ParetoFront, IsOfFewSearchesWhereAPlanUsesFewOfManySlots) {
+  int fronts = 0;
+  for (uint32_t seed = 1; seed <= 8; ++seed) {
+    Dice dice(seed);
+    Question question = RandomQuestion(dice);
+    question.cluster.nodes = 1;
+    question.cluster.slots_per_node = 1'000'000;
+    const std::vector<FrontPoint> front = ParetoFront(question, {}, Purpose::kEstimate);
+    if (front.empty() || front.front().ranks > 64) continue;
+    ++fronts;
+    question.cluster.slots_per_node = front.front().ranks - 1;
+    if (question.cluster.slots_per_node == 0) continue;
+    const absl::StatusOr<Plan> plan = FindPlan(question, {}, Purpose::kEstimate);
+    if (!plan.ok()) continue;
+    const auto is_it = [&](const FrontPoint& point) { return point.layout == plan->layout; };
+    EXPECT_TRUE(std::any_of(front.begin(), front.end(), is_it)) << "seed " << seed;
+  }
+  EXPECT_GT(fronts, 3);
+}
+
 }  // namespace
 }  // namespace weft
