@@ -6,43 +6,54 @@
 #include <cstdlib>
 #include <string>
 
+#include "process/progress_page.h"
+
 namespace weft {
 namespace {
 
-constexpr double kWorkS = 0.0005;
+constexpr double kLookS = 0.0002;
 constexpr double kLeastStopS = 0.06;
-constexpr double kMostStopS = 0.3;  // a rank is judged by windows of five steps, which are to end
-constexpr double kMostWorkS = 1;
-constexpr double kStopsPerWork = 4;
+constexpr double kMostStopS = 5;
+// A peer may compute for as long as a step lasts: 1.5 times of it is what counts as slow.
+constexpr double kStopsPerStep = 2;
 
-// How long the main thread has been on a processor: proc(5), schedstat.
-double ProcessorSeconds(int pid) {
-  return 1e-9 *
-         std::strtod(ReadText("/proc/" + std::to_string(pid) + "/schedstat").c_str(), nullptr);
+bool Computes(const PageReader& page, int64_t after_step) {
+  const auto seen = page.Read();
+  return seen.ok() && seen->phase == RankPhase::kStep && seen->call.kind == CallKind::kNone &&
+         seen->step > after_step;
 }
 
-// Returns how long it took. What does not work at all, as it waits or is gone, ends that, too.
-double LetWork(const Found& rank) {
-  const double begun_s = NowSeconds();
-  const double until_s = ProcessorSeconds(rank.pid) + kWorkS;
-  KillFound(rank, SIGCONT);
-  do {
-    SleepSeconds(kWorkS);
-  } while (ProcessorSeconds(rank.pid) < until_s && NowSeconds() - begun_s < kMostWorkS);
-  return NowSeconds() - begun_s;
+int64_t StepOf(const PageReader& page) {
+  const auto seen = page.Read();
+  return seen.ok() ? seen->step : 0;
 }
 
 }  // namespace
 
 void SlowDownUntil(const Found& rank, double timeout_s, const std::function<bool()>& is_told) {
+  const std::string folder = VariableOf(rank.pid, kPagesVariable);
+  const int number = std::atoi(VariableOf(rank.pid, "OMPI_COMM_WORLD_RANK").c_str());
+  const auto page = PageReader::Open(PagePath(folder, number));
+  if (!page.ok()) return;
   const double begun_s = NowSeconds();
-  while (!is_told() && NowSeconds() - begun_s < timeout_s) {
-    double took_s = 0;
-    for (const double round_s = NowSeconds(); NowSeconds() - round_s < 0.5;) {
-      KillFound(rank, SIGSTOP);
-      SleepSeconds(std::clamp(kStopsPerWork * took_s, kLeastStopS, kMostStopS));
-      took_s = LetWork(rank);
+  double asked_s = begun_s;
+  double going_since_s = begun_s;
+  int64_t stopped_step = 0;
+  while (NowSeconds() - begun_s < timeout_s) {
+    if (NowSeconds() - asked_s >= 0.5) {
+      if (is_told()) return;
+      asked_s = NowSeconds();
     }
+    SleepSeconds(kLookS);
+    if (!Computes(*page, stopped_step)) continue;
+    KillFound(rank, SIGSTOP);
+    if (Computes(*page, stopped_step)) {
+      stopped_step = StepOf(*page);
+      SleepSeconds(
+          std::clamp(kStopsPerStep * (NowSeconds() - going_since_s), kLeastStopS, kMostStopS));
+      going_since_s = NowSeconds();
+    }
+    KillFound(rank, SIGCONT);
   }
 }
 

@@ -6,10 +6,11 @@
 
 namespace weft {
 
-// Lets the process work for half a millisecond of a processor at a time, less than a step of any
-// job here takes, and then stops it for four times as long as that took, 60 to 300 ms: on a busy
-// machine its peers have their work prolonged by others, and it is slow only if it waits longer
-// than they do. Ends once `is_told`, which is asked every half second, or after `timeout_s`.
+// Stops the rank once in each of its steps, where its progress page says that it computes, for
+// twice as long as it has gone on since the last stop, 60 ms to 5 s: so its peers, who compute for
+// at most that long, wait for it. Others on the machine prolong their work as they prolong the step
+// by which stops are measured. Ends once `is_told`, which is asked every half second, or
+// after `timeout_s`.
 void SlowDownUntil(const Found& rank, double timeout_s, const std::function<bool()>& is_told);
 
 }  // namespace weft
