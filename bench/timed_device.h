@@ -113,17 +113,18 @@ class TimedDevice final : public PassingDevice {
   void RowMax(View logits, View row_max) override {
     Time("cross-entropy", [&] { inner_.RowMax(logits, row_max); });
   }
-  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
-                 View target_logit) override {
-    Time("cross-entropy",
-         [&] { inner_.RowSumExp(logits, row_max, targets, first_id, row_sum, target_logit); });
+  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, const LossTerms& loss,
+                 View row_sum, View target_logit) override {
+    Time("cross-entropy", [&] {
+      inner_.RowSumExp(logits, row_max, targets, first_id, loss, row_sum, target_logit);
+    });
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                       const LossGradient& loss, View logits) override {
+                       const LossTerms& loss, View logits) override {
     Time("cross-entropy gradient",
          [&] { inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, loss, logits); });
   }
-  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossTerms& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
     Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }

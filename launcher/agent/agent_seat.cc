@@ -21,7 +21,10 @@ namespace weft {
 namespace {
 
 constexpr int kSeatLookEveryMs = 10;
-constexpr int kDeathMs = 2000;  // from a KILL to the end of a process with much memory
+// From a KILL to the end of a process with much memory, on a machine where it gets a tenth of a
+// processor to end on.
+constexpr int kDeathMs = 10000;
+constexpr int kUnseenMs = 2000;  // one that cannot be killed from here gets so long to leave
 
 struct flock WholeFile(int16_t type) {
   struct flock lock = {};
@@ -123,7 +126,7 @@ absl::StatusOr<AgentSeat> AgentSeat::Take(const std::string& run_id, const std::
     if (taken) break;
     const pid_t holder = seat.Holder();
     const int64_t late_ms = BootTimeMs() - kill_from_ms;
-    if (late_ms > kDeathMs) {
+    if (late_ms > (holder > 0 ? kDeathMs : kUnseenMs)) {
       return absl::UnavailableError(absl::StrCat(
           "another agent of this run is here, ",
           holder > 0 ? absl::StrCat("process ", holder, ", and cannot be ended; see its state")

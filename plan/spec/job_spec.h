@@ -57,6 +57,8 @@ struct TrainingSpec {
   int64_t global_batch_size = 0;
   int64_t steps = 0;
   double gradient_clipping = 1.0;  // 0: off
+  double z_loss = 0;               // weight of the squared logarithm of the softmax's sum
+  double label_smoothing = 0;      // share of a label that all ids of the vocabulary have alike
   uint64_t seed = 42;
   Precision mixed_precision = Precision::kFp32;
   ReduceDtype reduce_dtype = ReduceDtype::kFp32;  // of sums of gradients over the data group

@@ -137,6 +137,12 @@ JobSpec WithSgd(JobSpec job) {
   return job;
 }
 
+JobSpec WithLossTerms(JobSpec job) {
+  job.training.z_loss = 0.01;
+  job.training.label_smoothing = 0.1;
+  return job;
+}
+
 }  // namespace
 
 std::vector<DrawnModel> ModelsToDrawFor() {
@@ -155,7 +161,7 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   one.training.global_batch_size = 12;
   models.push_back({"llama_1_kv_head", one});
   models.push_back({"qwen3_2_kv_heads", EnglishQwen3Job(), 5, false});
-  models.push_back({"granite_2_kv_heads", EnglishGraniteJob(), 4, false});
+  models.push_back({"granite_2_kv_heads", WithLossTerms(EnglishGraniteJob()), 4, false});
   models.push_back({"starcoder2_2_kv_heads", EnglishStarcoder2Job(), 4, false});
   models.push_back({"mistral_2_kv_heads", EnglishMistralJob(), 4, false});
   models.push_back({"smollm3_2_kv_heads", EnglishSmollm3Job(), 5, false});

@@ -108,13 +108,13 @@ class PlantedDevice final : public PassingDevice {
     }
     inner_.Rotate(one_position_, turn, heads, x);
   }
-  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossTerms& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
     Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                       const LossGradient& loss, View logits) override {
-    LossGradient given = loss;
+                       const LossTerms& loss, View logits) override {
+    LossTerms given = loss;
     if (bug_ == PlantedBug::kCapSlopeLeftOut && rank_ == 0) given.cap = 0;
     const bool second_of_step = softmax_gradients_++ % num_microbatches_ == 1;
     if (bug_ == PlantedBug::kMicrobatchWeight && second_of_step) given.scale *= 1.01;

@@ -106,20 +106,21 @@ class PassingDevice : public Device {
   }
   void Cap(View x, double cap) override { inner_.Cap(x, cap); }
   void RowMax(View logits, View row_max) override { inner_.RowMax(logits, row_max); }
-  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
-                 View target_logit) override {
-    inner_.RowSumExp(logits, row_max, targets, first_id, row_sum, target_logit);
+  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, const LossTerms& loss,
+                 View row_sum, View target_logit) override {
+    inner_.RowSumExp(logits, row_max, targets, first_id, loss, row_sum, target_logit);
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                       const LossGradient& loss, View logits) override {
+                       const LossTerms& loss, View logits) override {
     inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, loss, logits);
   }
-  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossTerms& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
     inner_.CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
-  void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
-    inner_.AddLossSum(row_max, row_sum, target_logit, total);
+  void AddLossSum(View row_max, View row_sum, View target_logit, const LossTerms& loss,
+                  View total) override {
+    inner_.AddLossSum(row_max, row_sum, target_logit, loss, total);
   }
   void AddSumOfSquares(const View* xs, int64_t count, View total) override {
     inner_.AddSumOfSquares(xs, count, total);

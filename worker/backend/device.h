@@ -94,11 +94,18 @@ enum class Gate {
   kGelu,  // Device::Gelu
 };
 
-// A LossGradient says what a gradient of logits is multiplied by, and by what Device::Cap has
-// capped them (0: not).
-struct LossGradient {
+// LossTerms say what a row's loss is of its logits x over V ids, with lse = log sum exp(x):
+//   lse - (1 - smoothing) x[target] - smoothing mean(x) + z_weight lse^2,
+// which is cross-entropy with smoothed labels (Szegedy et al., arXiv:1512.00567, section 7) and the
+// term that keeps lse near 0 (Chowdhery et al., arXiv:2204.02311, section 5). And what its gradient
+// is multiplied by, and by what Device::Cap has capped the logits (0: not).
+struct LossTerms {
   double scale = 1;
   double cap = 0;
+  double z_weight = 0;
+  double smoothing = 0;    // in [0, 1)
+  int64_t vocabulary = 1;  // V, over all ranks
+  double smoothing_of_each() const { return smoothing / static_cast<double>(vocabulary); }
 };
 
 struct NormConstants {
@@ -368,25 +375,28 @@ class Device {
   // (max) and then row_sum and target_logit (sum) over the tp group between the three calls. Logits
   // may be columns of a wider matrix.
   virtual void RowMax(View logits, View row_max) = 0;  // [N, 1]
-  // row_sum[i] = sum exp(logits[i] - row_max[i]); target_logit[i] = logits[i, target] or 0.
-  virtual void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
-                         View target_logit) = 0;
-  // Replaces logits by their gradient, (softmax - onehot(target)) * scale, or by that of what Cap
-  // made them of.
+  // row_sum[i] = sum exp(logits[i] - row_max[i]); target_logit[i] = logits[i, target] or 0, or, of
+  // smoothed labels, this rank's part of the mean that they make of logits[i].
+  virtual void RowSumExp(View logits, View row_max, View targets, int64_t first_id,
+                         const LossTerms& loss, View row_sum, View target_logit) = 0;
+  // Replaces logits by the gradient of the loss * scale, without further terms
+  // (softmax - onehot(target)) * scale, or by that of what Cap made them of.
   virtual void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                               const LossGradient& loss, View logits) = 0;
+                               const LossTerms& loss, View logits) = 0;
   // The three in one, of a vocabulary that is whole on this rank (first_id 0): row_max, row_sum and
   // target_logit [N, 1] are written, logits replaced. By default they follow each other; a device
   // may read the logits once.
-  virtual void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max,
+  virtual void CrossEntropy(View targets, const LossTerms& loss, View logits, View row_max,
                             View row_sum, View target_logit) {
     RowMax(logits, row_max);
-    RowSumExp(logits, row_max, targets, 0, row_sum, target_logit);
+    RowSumExp(logits, row_max, targets, 0, loss, row_sum, target_logit);
     SoftmaxGradient(row_max, row_sum, targets, 0, loss, logits);
   }
-  // total [1, 1], kF64, += sum over i of log(row_sum[i]) + row_max[i] - target_logit[i], in double,
-  // in row order, or in another that the number of rows alone decides.
-  virtual void AddLossSum(View row_max, View row_sum, View target_logit, View total) = 0;
+  // total [1, 1], kF64, += sum over i of lse - target_logit[i] + z_weight lse^2, lse =
+  // log(row_sum[i]) + row_max[i], in double, in row order, or in another that the number of rows
+  // alone decides.
+  virtual void AddLossSum(View row_max, View row_sum, View target_logit, const LossTerms& loss,
+                          View total) = 0;
 
   // total [1, 1], kF64, += sum of the squares of all `count` views in double, in a fixed order.
   virtual void AddSumOfSquares(const View* xs, int64_t count, View total) = 0;

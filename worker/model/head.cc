@@ -13,7 +13,7 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
       groups_(groups),
       pieces_(groups.layout().head_chunks(rows / groups.layout().micro_batch_size *
                                           groups.layout().cp)),
-      logit_cap_(model.logit_cap),
+      terms_({.cap = model.logit_cap, .vocabulary = model.vocab_size}),
       logit_factor_(1 / model.logits_scaling),
       dnorm_(dnorm) {
   const Parameter& table =
@@ -58,28 +58,29 @@ void Head::MakeNorm() {
 
 void Head::MakeLogits(const Piece& piece) {
   device_.MatMul(piece.norm_out, Transpose::kNo, weight_, Transpose::kYes, 0, piece.logits);
-  if (logit_cap_ > 0) device_.Cap(piece.logits, logit_cap_);
+  if (terms_.cap > 0) device_.Cap(piece.logits, terms_.cap);
 }
 
-absl::Status Head::ForwardPiece(const Piece& piece) {
+absl::Status Head::ForwardPiece(const Piece& piece, const LossTerms& loss) {
   MakeLogits(piece);
   device_.RowMax(piece.logits, piece.row_max);
   RETURN_IF_ERROR(groups_.MaxOverTensor(piece.row_max));
-  device_.RowSumExp(piece.logits, piece.row_max, piece.targets, first_id_, piece.row_sum,
+  device_.RowSumExp(piece.logits, piece.row_max, piece.targets, first_id_, loss, piece.row_sum,
                     piece.target_logit);
   RETURN_IF_ERROR(groups_.SumOverTensor(piece.row_sum));
   return groups_.SumOverTensor(piece.target_logit);
 }
 
 absl::Status Head::LogitGradient(const Piece& piece, double scale) {
-  const LossGradient loss = {.scale = scale, .cap = logit_cap_};
+  LossTerms loss = terms_;
+  loss.scale = scale;
   if (groups_.layout().tp == 1) {
     MakeLogits(piece);
     device_.CrossEntropy(piece.targets, loss, piece.logits, piece.row_max, piece.row_sum,
                          piece.target_logit);
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(ForwardPiece(piece));
+  RETURN_IF_ERROR(ForwardPiece(piece, loss));
   device_.SoftmaxGradient(piece.row_max, piece.row_sum, piece.targets, first_id_, loss,
                           piece.logits);
   return absl::OkStatus();
@@ -99,9 +100,9 @@ absl::Status Head::Loss(View targets, View loss_sum) {
   MakeNorm();
   ASSIGN_OR_RETURN(const View norm_out, tokens_.Gather(norm_out_));
   for (int piece = 0; piece < pieces_; ++piece) {
-    RETURN_IF_ERROR(ForwardPiece(PieceOf(norm_out, targets, piece)));
+    RETURN_IF_ERROR(ForwardPiece(PieceOf(norm_out, targets, piece), {}));
   }
-  device_.AddLossSum(row_max_, row_sum_, target_logit_, loss_sum);
+  device_.AddLossSum(row_max_, row_sum_, target_logit_, {}, loss_sum);
   return absl::OkStatus();
 }
 
@@ -119,7 +120,7 @@ absl::Status Head::LossAndGradient(View targets, double scale, View dx, View los
   if (logit_factor_ != 1) device_.Scale(dnorm, logit_factor_);
   device_.Zero(dx);
   BackwardNorm(norm_, dnorm, x_, norm_saved_, dx, device_);
-  device_.AddLossSum(row_max_, row_sum_, target_logit_, loss_sum);
+  device_.AddLossSum(row_max_, row_sum_, target_logit_, terms_, loss_sum);
   return absl::OkStatus();
 }
 

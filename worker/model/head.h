@@ -30,12 +30,19 @@ class Head {
   // Where the last block writes its output [R, D].
   View input() const { return x_; }
 
+  // What the loss of passes that make gradients is beside cross-entropy; none of it at first.
+  // `z_weight`, `smoothing`: LossTerms.
+  void SetTerms(double z_weight, double smoothing) {
+    terms_.z_weight = z_weight;
+    terms_.smoothing = smoothing;
+  }
+
   // Adds the cross-entropy over the N targets [N, 1], the same on each tp rank, to `loss_sum` [1,
   // 1].
   absl::Status Loss(View targets, View loss_sum);
 
-  // The same, and writes the gradient of the input to `dx` [R, D] and accumulates those of the
-  // parameters. In them the loss counts with `scale`, 1 / tokens of the global batch.
+  // Adds the loss with its terms, writes the gradient of the input to `dx` [R, D] and accumulates
+  // those of the parameters. In them the loss counts with `scale`, 1 / tokens of the global batch.
   absl::Status LossAndGradient(View targets, double scale, View dx, View loss_sum);
 
  private:
@@ -50,7 +57,7 @@ class Head {
   void MakeNorm();
   void MakeLogits(const Piece& piece);
   // Leaves what the loss is made of; logits stay.
-  absl::Status ForwardPiece(const Piece& piece);
+  absl::Status ForwardPiece(const Piece& piece, const LossTerms& loss);
   // The same, with the gradient in the place of logits.
   absl::Status LogitGradient(const Piece& piece, double scale);
   void BackwardInput(const Piece& piece);
@@ -60,7 +67,7 @@ class Head {
   TokenCut& tokens_;
   RankGroups& groups_;
   const int pieces_;
-  const double logit_cap_;
+  LossTerms terms_;  // with a scale of 1
   const double logit_factor_;
   int64_t first_id_ = 0;
   int bucket_ = 0;

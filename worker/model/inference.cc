@@ -313,10 +313,10 @@ absl::StatusOr<double> Inference::LossSum(absl::Span<const int32_t> ids,
     if (model_.logit_cap > 0) device_.Cap(logits, model_.logit_cap);
     device_.RowMax(logits, row_max.RowRange(first, count));
     device_.RowSumExp(logits, row_max.RowRange(first, count), all_targets.RowRange(first, count), 0,
-                      row_sum.RowRange(first, count), target_logit.RowRange(first, count));
+                      {}, row_sum.RowRange(first, count), target_logit.RowRange(first, count));
   }
   device_.Zero(totals_);
-  device_.AddLossSum(row_max, row_sum, target_logit, totals_);
+  device_.AddLossSum(row_max, row_sum, target_logit, {}, totals_);
   double loss = 0;
   device_.CopyOut(&loss, totals_);
   RETURN_IF_ERROR(ToStatus(device_.Synchronize(), "evaluate"));

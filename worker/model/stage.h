@@ -77,6 +77,11 @@ class Stage {
   // Gradients of the passes to come are `factor` times those of the loss; 1 at first.
   void ScaleLoss(double factor) { loss_scale_ = factor; }
 
+  // Head::SetTerms, on the last stage.
+  void SetLossTerms(double z_weight, double smoothing) {
+    if (head_) head_->SetTerms(z_weight, smoothing);
+  }
+
   // Device::PrepareAttention of the stage's calls, which all have one shape but for the bound of
   // their documents: what it says, of ranges of these where that differs.
   std::string PrepareAttention() const;

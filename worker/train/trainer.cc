@@ -159,6 +159,7 @@ absl::Status Trainer::Allocate(int rank) {
   totals_.sums = totals_.all.RowRange(0, 3);
   stage_ = std::make_unique<Stage>(job_.model, job_.batch(), numerics, *parameters_, totals_.loss,
                                    *zero_, *arena_, device_, *groups_);
+  stage_->SetLossTerms(job_.training.z_loss, job_.training.label_smoothing);
   if (numerics.optimizer == OptimizerStates::kFactored) {
     adafactor_ = std::make_unique<Adafactor>(job_.model, *parameters_, *arena_, device_, *groups_);
   }

@@ -151,9 +151,17 @@ inline JobSpec FullJob() {
                .rope_scaling = {8, 2, 5, 4096},
                .attention_bias = true};
   job.data = FullData();
-  job.training = {
-      32,   8, 20, 0.1234567890123456789, 9007199254740993, Precision::kBf16, ReduceDtype::kBf16,
-      true, 3};
+  job.training = {32,
+                  8,
+                  20,
+                  0.1234567890123456789,
+                  1e-4,
+                  0.1,
+                  9007199254740993,
+                  Precision::kBf16,
+                  ReduceDtype::kBf16,
+                  true,
+                  3};
   job.fp16 = {512, 12, 200, 3, 4};
   job.optimizer = FullOptimizer();
   job.lr_scheduler = {LrSchedule::kLinear, 5, 10, 1e-5, 1e-6};

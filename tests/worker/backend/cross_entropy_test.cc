@@ -26,7 +26,7 @@ class CrossEntropy : public DeviceTest {
   // Computes as tp ranks do: each the range [cut[i], cut[i + 1]), with the reductions between the
   // calls.
   Result Run(const std::vector<float>& logits, const std::vector<int32_t>& targets,
-             const std::vector<int64_t>& cut, double scale) {
+             const std::vector<int64_t>& cut, const LossTerms& terms) {
     const View ids = UploadIds(targets);
     std::vector<View> parts;
     std::vector<float> highest(kTokens, -INFINITY);
@@ -48,7 +48,7 @@ class CrossEntropy : public DeviceTest {
     for (size_t p = 0; p < parts.size(); ++p) {
       const View row_sum = Fresh(kTokens, 1);
       const View target_logit = Fresh(kTokens, 1);
-      device().RowSumExp(parts[p], row_max, ids, cut[p], row_sum, target_logit);
+      device().RowSumExp(parts[p], row_max, ids, cut[p], terms, row_sum, target_logit);
       const std::vector<float> local_sums = Download(row_sum);
       const std::vector<float> local_targets = Download(target_logit);
       for (size_t i = 0; i < sums.size(); ++i) {
@@ -58,11 +58,11 @@ class CrossEntropy : public DeviceTest {
     }
     const View row_sum = Upload(kTokens, 1, sums);
     const View total = UploadTotal(3);
-    device().AddLossSum(row_max, row_sum, Upload(kTokens, 1, target_logits), total);
+    device().AddLossSum(row_max, row_sum, Upload(kTokens, 1, target_logits), terms, total);
     Result result = {.loss = DownloadTotal(total) - 3,
                      .gradient = std::vector<float>(kTokens * kVocabulary)};
     for (size_t p = 0; p < parts.size(); ++p) {
-      device().SoftmaxGradient(row_max, row_sum, ids, cut[p], {.scale = scale}, parts[p]);
+      device().SoftmaxGradient(row_max, row_sum, ids, cut[p], terms, parts[p]);
       const std::vector<float> local = Download(parts[p]);
       for (int64_t row = 0; row < kTokens; ++row) {
         std::copy_n(local.begin() + row * parts[p].cols, parts[p].cols,
@@ -92,7 +92,7 @@ std::vector<int32_t> Targets() {
 
 TEST_P(CrossEntropy, AgreesAndItsGradientIsTheDerivative) {
   const std::vector<float> logits = Normal(kTokens * kVocabulary, 1, 3);
-  const Result result = Run(logits, Targets(), {0, kVocabulary}, 0.125);
+  const Result result = Run(logits, Targets(), {0, kVocabulary}, {.scale = 0.125});
   const Doubles logits64 = ToDoubles(logits);
   EXPECT_NEAR(result.loss / LossOf(logits64, Targets()), 1, 1e-7);
   Doubles expected =
@@ -103,12 +103,49 @@ TEST_P(CrossEntropy, AgreesAndItsGradientIsTheDerivative) {
 
 TEST_P(CrossEntropy, IsTheSameForAnyCutOfTheVocabulary) {
   const std::vector<float> logits = Normal(kTokens * kVocabulary, 2, 3);
-  const Result whole = Run(logits, Targets(), {0, kVocabulary}, 1);
+  const Result whole = Run(logits, Targets(), {0, kVocabulary}, {});
   for (const std::vector<int64_t>& cut :
        {std::vector<int64_t>{0, 27, 53}, {0, 18, 36, 53}, {0, 1, 52, 53}}) {
-    const Result parts = Run(logits, Targets(), cut, 1);
+    const Result parts = Run(logits, Targets(), cut, {});
     EXPECT_NEAR(parts.loss / whole.loss, 1, 1e-7);
     EXPECT_LT(RelativeError(parts.gradient, ToDoubles(whole.gradient)), 2e-7);
+  }
+}
+
+// Terms beside cross-entropy, each alone and both.
+constexpr LossTerms kTerms[] = {
+    {.scale = 0.125, .z_weight = 0.02, .vocabulary = kVocabulary},
+    {.scale = 0.125, .smoothing = 0.1, .vocabulary = kVocabulary},
+    {.scale = 0.125, .z_weight = 0.02, .smoothing = 0.3, .vocabulary = kVocabulary}};
+
+double LossWithTerms(const Doubles& logits, const std::vector<int32_t>& targets,
+                     const LossTerms& terms) {
+  double loss = 0;
+  for (size_t row = 0; row < targets.size(); ++row) {
+    const auto first = logits.begin() + static_cast<int64_t>(row) * kVocabulary;
+    double total = 0, mean = 0;
+    for (auto x = first; x != first + kVocabulary; ++x) total += std::exp(*x);
+    for (auto x = first; x != first + kVocabulary; ++x) mean += *x / kVocabulary;
+    const double log_sum = std::log(total);
+    loss += log_sum - (1 - terms.smoothing) * first[targets[row]] - terms.smoothing * mean +
+            terms.z_weight * log_sum * log_sum;
+  }
+  return loss;
+}
+
+TEST_P(CrossEntropy, WithOtherTermsHasTheGradientOfTheirSumForAnyCutOfTheVocabulary) {
+  const std::vector<float> logits = Normal(kTokens * kVocabulary, 5, 3);
+  const Doubles logits64 = ToDoubles(logits);
+  for (const LossTerms& terms : kTerms) {
+    Doubles expected = DifferenceQuotient(
+        [&](const Doubles& x) { return LossWithTerms(x, Targets(), terms); }, logits64);
+    for (double& value : expected) value *= terms.scale;
+    for (const std::vector<int64_t>& cut :
+         {std::vector<int64_t>{0, kVocabulary}, {0, 27, kVocabulary}, {0, 1, 52, kVocabulary}}) {
+      const Result result = Run(logits, Targets(), cut, terms);
+      EXPECT_NEAR(result.loss / LossWithTerms(logits64, Targets(), terms), 1, 2e-7);
+      EXPECT_LT(RelativeError(result.gradient, expected), 5e-7);
+    }
   }
 }
 
@@ -118,7 +155,7 @@ TEST_P(CrossEntropy, SurvivesLargeLogits) {
     const auto first = static_cast<size_t>(row * kVocabulary);
     logits[first + static_cast<size_t>(Targets()[static_cast<size_t>(row)])] = 1e4F;
   }
-  const Result result = Run(logits, Targets(), {0, 20, kVocabulary}, 1);
+  const Result result = Run(logits, Targets(), {0, 20, kVocabulary}, {});
   EXPECT_EQ(result.loss, 0);
   EXPECT_EQ(std::count(result.gradient.begin(), result.gradient.end(), 0.0F),
             kTokens * kVocabulary);
@@ -127,7 +164,7 @@ TEST_P(CrossEntropy, SurvivesLargeLogits) {
 TEST_P(CrossEntropy, ADivergedModelShowsAsNotANumber) {
   std::vector<float> logits = Normal(kTokens * kVocabulary, 2);
   logits[5] = NAN;
-  EXPECT_TRUE(std::isnan(Run(logits, Targets(), {0, kVocabulary}, 1).loss));
+  EXPECT_TRUE(std::isnan(Run(logits, Targets(), {0, kVocabulary}, {}).loss));
 }
 
 // On rows of few and of many elements, aligned or not, and on more of them than a device takes up
@@ -146,6 +183,7 @@ TEST_P(CrossEntropy, OfAWholeVocabularyIsTheThreeOperations) {
       if (targets[static_cast<size_t>(row)] != static_cast<int64_t>(i) % cols)
         values[i] = -INFINITY;
     }
+    const LossTerms terms = {.scale = 0.125, .z_weight = rows % 2 == 1 ? 0.01 : 0};
     View results[2][4];  // logits, row_max, row_sum, target_logit
     for (View(&x)[4] : results) {
       x[0] = Upload(rows, cols, values);
@@ -153,10 +191,10 @@ TEST_P(CrossEntropy, OfAWholeVocabularyIsTheThreeOperations) {
     }
     const View(&one)[4] = results[0];
     const View(&three)[4] = results[1];
-    device().CrossEntropy(ids, {.scale = 0.125}, one[0], one[1], one[2], one[3]);
+    device().CrossEntropy(ids, terms, one[0], one[1], one[2], one[3]);
     device().RowMax(three[0], three[1]);
-    device().RowSumExp(three[0], three[1], ids, 0, three[2], three[3]);
-    device().SoftmaxGradient(three[1], three[2], ids, 0, {.scale = 0.125}, three[0]);
+    device().RowSumExp(three[0], three[1], ids, 0, {}, three[2], three[3]);
+    device().SoftmaxGradient(three[1], three[2], ids, 0, terms, three[0]);
     EXPECT_EQ(Download(one[1]), Download(three[1])) << "row_max";
     EXPECT_EQ(Download(one[3]), Download(three[3])) << "target_logit";
     EXPECT_LT(RelativeError(Download(one[2]), ToDoubles(Download(three[2]))), 2e-7) << "row_sum";
@@ -191,6 +229,25 @@ TEST_P(CrossEntropy, OfCappedLogitsHasTheGradientOfWhatTheyAreMadeOf) {
   device().CrossEntropy(UploadIds(targets), {.scale = kScale, .cap = kCap}, logits, row_max,
                         row_sum, target);
   EXPECT_LT(RelativeError(Download(logits), DifferenceQuotient(loss, ToDoubles(values))), 2e-6);
+}
+
+// Both ways of a whole vocabulary, capped.
+TEST_P(CrossEntropy, OfCappedLogitsCountsItsOtherTermsThroughTheCap) {
+  constexpr double kCap = 1.5;
+  const LossTerms terms = {
+      .scale = 0.25, .cap = kCap, .z_weight = 0.05, .smoothing = 0.2, .vocabulary = kVocabulary};
+  const std::vector<float> values = Normal(kTokens * kVocabulary, 4, 2);
+  const View logits = Upload(kTokens, kVocabulary, values);
+  const View row_max = Fresh(kTokens, 1), row_sum = Fresh(kTokens, 1), target = Fresh(kTokens, 1);
+  device().Cap(logits, kCap);
+  device().CrossEntropy(UploadIds(Targets()), terms, logits, row_max, row_sum, target);
+  Doubles expected = DifferenceQuotient(
+      [&](Doubles x) {
+        for (double& value : x) value = kCap * std::tanh(value / kCap);
+        return terms.scale * LossWithTerms(x, Targets(), terms);
+      },
+      ToDoubles(values));
+  EXPECT_LT(RelativeError(Download(logits), expected), 2e-6);
 }
 
 TEST_P(CrossEntropy, OfAWholeVocabularyShowsADivergedModelToo) {

@@ -160,7 +160,7 @@ TEST_P(StridedViews, HaveTheCrossEntropyOfTheirValues) {
               continue;
             }
             device().RowMax(of, results[0]);
-            device().RowSumExp(of, results[0], targets, 0, results[1], results[2]);
+            device().RowSumExp(of, results[0], targets, 0, {}, results[1], results[2]);
             device().SoftmaxGradient(results[0], results[1], targets, 0, {.scale = 0.25}, of);
           }
           for (int i = 0; i < 3; ++i) {
@@ -458,7 +458,7 @@ std::vector<Refusal> LossRefusals(const Operands& o) {
   using Views = std::vector<View>;
   return {{"AddLossSum",
            {o.column, o.column, o.column2},
-           [o](Device& d, const Views& v) { d.AddLossSum(v[0], v[1], v[2], o.total); }},
+           [o](Device& d, const Views& v) { d.AddLossSum(v[0], v[1], v[2], {}, o.total); }},
           {"AddSumOfSquares",
            {o.x},
            [o](Device& d, const Views& v) { d.AddSumOfSquares(v.data(), 1, o.total); }},

@@ -157,7 +157,7 @@ void RunCrossEntropy(Tensors& t) {
   const View logits = t.Activation(1), row_max = t.Statistic(2), row_sum = t.Statistic(3);
   const View targets = t.Ids(Tensors::kRows, Tensors::kCols);
   t.device->RowMax(logits, row_max);
-  t.device->RowSumExp(logits, row_max, targets, 0, row_sum, t.Statistic(4));
+  t.device->RowSumExp(logits, row_max, targets, 0, {}, row_sum, t.Statistic(4));
   t.device->SoftmaxGradient(row_max, row_sum, targets, 0, {.scale = 0.5}, logits);
 }
 

@@ -29,18 +29,18 @@ class NotANumber : public PassingDevice {
         steps_(std::move(steps)),
         microbatches_(microbatches) {}
 
-  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
-                 View target_logit) override {
-    inner_.RowSumExp(logits, row_max, targets, first_id, row_sum, target_logit);
+  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, const LossTerms& loss,
+                 View row_sum, View target_logit) override {
+    inner_.RowSumExp(logits, row_max, targets, first_id, loss, row_sum, target_logit);
     if (where_ == Planted::kLoss && IsDue()) *static_cast<float*>(row_sum.data) = kNan;
   }
-  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossTerms& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
     Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                       const LossGradient& loss, View logits) override {
-    LossGradient given = loss;
+                       const LossTerms& loss, View logits) override {
+    LossTerms given = loss;
     if (where_ == Planted::kGradient && IsDue()) given.scale = kNan;
     inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, given, logits);
     ++passes_;

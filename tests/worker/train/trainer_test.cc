@@ -256,15 +256,16 @@ class DoubledGradient : public PassingDevice {
 class WrongWeight : public PassingDevice {
  public:
   using PassingDevice::PassingDevice;
-  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossTerms& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
     Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                       const LossGradient& loss, View logits) override {
+                       const LossTerms& loss, View logits) override {
     const double weight = ++calls_ % 2 == 0 ? 1.001 : 1;
-    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id,
-                           {.scale = loss.scale * weight, .cap = loss.cap}, logits);
+    LossTerms weighted = loss;
+    weighted.scale *= weight;
+    inner_.SoftmaxGradient(row_max, row_sum, targets, first_id, weighted, logits);
   }
 
  private:

@@ -363,8 +363,8 @@ class CpuDevice final : public Device {
       });
     });
   }
-  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
-                 View target_logit) override {
+  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, const LossTerms& loss,
+                 View row_sum, View target_logit) override {
     if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit), "RowSumExp",
                           logits)) {
       return;
@@ -372,13 +372,13 @@ class CpuDevice final : public Device {
     WithElement(logits.dtype, [&](auto element) {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         RowSumExpOf(Row<decltype(element)>(logits, first), Floats(row_max) + first,
-                    Ids(targets) + first, first_id, Floats(row_sum) + first,
+                    Ids(targets) + first, first_id, loss, Floats(row_sum) + first,
                     Floats(target_logit) + first, rows, ShapeOf(logits));
       });
     });
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                       const LossGradient& loss, View logits) override {
+                       const LossTerms& loss, View logits) override {
     if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
                           logits)) {
       return;
@@ -391,13 +391,14 @@ class CpuDevice final : public Device {
       });
     });
   }
-  void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
+  void AddLossSum(View row_max, View row_sum, View target_logit, const LossTerms& loss,
+                  View total) override {
     if (!failure_.Require(FitsAddLossSum(row_max, row_sum, target_logit, total), "AddLossSum",
                           row_max)) {
       return;
     }
-    *Data<double>(total) +=
-        LossSumOf(Floats(row_max), Floats(row_sum), Floats(target_logit), row_max.elements());
+    *Data<double>(total) += LossSumOf(Floats(row_max), Floats(row_sum), Floats(target_logit),
+                                      loss.z_weight, row_max.elements());
   }
   void AddSumOfSquares(const View* xs, int64_t count, View total) override {
     const View* const unfit = FirstUnfit(xs, count, total);

@@ -400,17 +400,17 @@ class CudaDevice final : public Device {
     if (!failure_.Require(FitsRowMax(logits, row_max), "RowMax", logits)) return;
     Check(QueueRowMax(queue_, logits, row_max), "RowMax");
   }
-  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, View row_sum,
-                 View target_logit) override {
+  void RowSumExp(View logits, View row_max, View targets, int64_t first_id, const LossTerms& loss,
+                 View row_sum, View target_logit) override {
     if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit), "RowSumExp",
                           logits)) {
       return;
     }
-    Check(QueueRowSumExp(queue_, logits, row_max, targets, first_id, row_sum, target_logit),
+    Check(QueueRowSumExp(queue_, logits, row_max, targets, first_id, loss, row_sum, target_logit),
           "RowSumExp");
   }
   void SoftmaxGradient(View row_max, View row_sum, View targets, int64_t first_id,
-                       const LossGradient& loss, View logits) override {
+                       const LossTerms& loss, View logits) override {
     if (!failure_.Require(FitsSoftmaxGradient(row_max, row_sum, targets, logits), "SoftmaxGradient",
                           logits)) {
       return;
@@ -418,21 +418,26 @@ class CudaDevice final : public Device {
     Check(QueueSoftmaxGradient(queue_, row_max, row_sum, targets, first_id, loss, logits),
           "SoftmaxGradient");
   }
-  void CrossEntropy(View targets, const LossGradient& loss, View logits, View row_max, View row_sum,
+  void CrossEntropy(View targets, const LossTerms& loss, View logits, View row_max, View row_sum,
                     View target_logit) override {
     if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit),
                           "CrossEntropy", logits)) {
       return;
     }
+    // The kernel that reads a row once does not add it up beside.
+    if (loss.smoothing > 0) {
+      return Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
+    }
     Check(QueueCrossEntropy(queue_, targets, loss, logits, row_max, row_sum, target_logit),
           "CrossEntropy");
   }
-  void AddLossSum(View row_max, View row_sum, View target_logit, View total) override {
+  void AddLossSum(View row_max, View row_sum, View target_logit, const LossTerms& loss,
+                  View total) override {
     if (!failure_.Require(FitsAddLossSum(row_max, row_sum, target_logit, total), "AddLossSum",
                           row_max)) {
       return;
     }
-    Check(QueueAddLossSum(queue_, row_max, row_sum, target_logit, total), "AddLossSum");
+    Check(QueueAddLossSum(queue_, row_max, row_sum, target_logit, loss, total), "AddLossSum");
   }
   void AddSumOfSquares(const View* xs, int64_t count, View total) override {
     const View* const unfit = FirstUnfit(xs, count, total);

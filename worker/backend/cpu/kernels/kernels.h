@@ -161,12 +161,13 @@ template <typename T>
 void RowMaxOf(const T* logits, float* row_max, int64_t rows, RowShape shape);
 template <typename T>
 void RowSumExpOf(const T* logits, const float* row_max, const int32_t* targets, int64_t first_id,
-                 float* row_sum, float* target_logit, int64_t rows, RowShape shape);
+                 const LossTerms& loss, float* row_sum, float* target_logit, int64_t rows,
+                 RowShape shape);
 template <typename T>
 void SoftmaxGradientOf(const float* row_max, const float* row_sum, const int32_t* targets,
-                       int64_t first_id, const LossGradient& loss, T* logits, int64_t rows,
+                       int64_t first_id, const LossTerms& loss, T* logits, int64_t rows,
                        RowShape shape);
 double LossSumOf(const float* row_max, const float* row_sum, const float* target_logit,
-                 int64_t rows);
+                 double z_weight, int64_t rows);
 
 }  // namespace weft

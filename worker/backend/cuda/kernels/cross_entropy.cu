@@ -116,15 +116,19 @@ struct RunningSum {
 struct LogitScale {
   double of_loss;
   float inverse_cap;  // 0: logits are not capped
+  float z_weight;
+  float of_each;        // what smoothed labels take from each logit's gradient, times of_loss
+  double target_share;  // of the target in them
 };
 
-// (softmax - onehot(target)) * scale, through the cap: of y = cap tanh(x / cap), dy/dx = 1 -
-// (y / cap)^2.
+// (softmax (1 + 2 z_weight lse) - labels) * scale, through the cap: of y = cap tanh(x / cap),
+// dy/dx = 1 - (y / cap)^2.
 struct Gradient {
   float highest;
   float sum;
   int64_t target;
   LogitScale scale;
+  float slope;  // 1 + 2 z_weight lse
   float factor;
 
   __device__ Gradient(float row_max, float row_sum, int64_t of_target, LogitScale of_logits)
@@ -132,7 +136,11 @@ struct Gradient {
         sum(row_sum),
         target(of_target),
         scale(of_logits),
-        factor(static_cast<float>(of_logits.of_loss / static_cast<double>(row_sum))) {}
+        slope(of_logits.z_weight == 0
+                  ? 1.0F
+                  : 1.0F + 2.0F * of_logits.z_weight * (logf(row_sum) + row_max)),
+        factor(static_cast<float>(of_logits.of_loss * static_cast<double>(slope) /
+                                  static_cast<double>(row_sum))) {}
 
   // Replaces the values from index `first` on by their gradients.
   template <typename T, int kWidth>
@@ -143,7 +151,7 @@ struct Gradient {
     const bool has_target = at >= 0 && at < kWidth;
     float of_target = 0;
     if (has_target) of_target = OfTarget(x, static_cast<int>(at));
-    for (int e = 0; e < kWidth; ++e) x[e] = ExpOf<T>(x[e]) * factor;
+    for (int e = 0; e < kWidth; ++e) x[e] = ExpOf<T>(x[e]) * factor - scale.of_each;
     if (has_target) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
@@ -167,7 +175,8 @@ struct Gradient {
       if (e == at) value = shifted[e];
     }
     const double p = exp(static_cast<double>(value)) / static_cast<double>(sum);
-    return static_cast<float>((p - 1.0) * scale.of_loss);
+    return static_cast<float>((p * static_cast<double>(slope) - scale.target_share) *
+                              scale.of_loss);
   }
 };
 
@@ -191,16 +200,28 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     RowSumExpKernel(const T* logits, int64_t cols, int64_t stride, const float* row_max,
-                    const int32_t* targets, int64_t first_id, float* row_sum, float* target_logit) {
+                    const int32_t* targets, int64_t first_id, double smoothing, double of_each,
+                    float* row_sum, float* target_logit) {
   const int64_t row = blockIdx.x;
   const RowPacks<const T> x(logits + row * stride, cols);
   const float highest = row_max[row];
   double total = 0;
   x.ForEach([&](const auto& values, int64_t /*first*/) { total += SumExp(values, highest); });
   total = ReduceBlock(SumOf{}, total);
+  double sum = 0;
+  if (smoothing > 0) {
+    x.ForEach([&](const auto& values, int64_t /*first*/) {
+      for (const T value : values.at) sum += static_cast<double>(ToFloat(value));
+    });
+    sum = ReduceBlock(SumOf{}, sum);
+  }
   if (threadIdx.x != 0) return;
   row_sum[row] = static_cast<float>(total);
-  target_logit[row] = TargetLogit(x.row, cols, targets[row] - first_id);
+  const float logit = TargetLogit(x.row, cols, targets[row] - first_id);
+  target_logit[row] =
+      smoothing > 0
+          ? static_cast<float>((1 - smoothing) * static_cast<double>(logit) + of_each * sum)
+          : logit;
 }
 
 template <typename T>
@@ -302,8 +323,12 @@ float* Floats(View x) {
   return static_cast<float*>(x.data);
 }
 
-LogitScale ScaleOf(const LossGradient& loss) {
-  return {loss.scale, loss.cap > 0 ? static_cast<float>(1.0 / loss.cap) : 0.0F};
+LogitScale ScaleOf(const LossTerms& loss) {
+  return {.of_loss = loss.scale,
+          .inverse_cap = loss.cap > 0 ? static_cast<float>(1.0 / loss.cap) : 0.0F,
+          .z_weight = static_cast<float>(loss.z_weight),
+          .of_each = static_cast<float>(loss.smoothing_of_each() * loss.scale),
+          .target_share = 1 - loss.smoothing + loss.smoothing_of_each()};
 }
 
 // Packs of a row that a block may hold on this device: all, or as many for each thread.
@@ -332,18 +357,19 @@ cudaError_t QueueRowMax(const Queue& queue, View logits, View row_max) {
 }
 
 cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View targets,
-                           int64_t first_id, View row_sum, View target_logit) {
+                           int64_t first_id, const LossTerms& loss, View row_sum,
+                           View target_logit) {
   return WithType(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     return Launch(RowSumExpKernel<T>, {.blocks = logits.rows, .threads = kThreads}, queue.stream,
                   static_cast<const T*>(logits.data), logits.cols, logits.stride(), Floats(row_max),
-                  static_cast<const int32_t*>(targets.data), first_id, Floats(row_sum),
-                  Floats(target_logit));
+                  static_cast<const int32_t*>(targets.data), first_id, loss.smoothing,
+                  loss.smoothing_of_each(), Floats(row_sum), Floats(target_logit));
   });
 }
 
 cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum, View targets,
-                                 int64_t first_id, const LossGradient& loss, View logits) {
+                                 int64_t first_id, const LossTerms& loss, View logits) {
   return WithType(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     return Launch(SoftmaxGradientKernel<T>, {.blocks = logits.rows, .threads = kThreads},
@@ -353,8 +379,8 @@ cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum,
   });
 }
 
-cudaError_t QueueCrossEntropy(const Queue& queue, View targets, const LossGradient& loss,
-                              View logits, View row_max, View row_sum, View target_logit) {
+cudaError_t QueueCrossEntropy(const Queue& queue, View targets, const LossTerms& loss, View logits,
+                              View row_max, View row_sum, View target_logit) {
   int64_t room = 0;
   const cudaError_t code = FindRoom(logits.cols * ElementBytes(logits.dtype), &room);
   if (code != cudaSuccess) return code;

@@ -83,15 +83,16 @@ cudaError_t QueueEmbedGradient(const Queue& queue, View ids, View dout, int64_t 
 // cross_entropy.cu
 cudaError_t QueueRowMax(const Queue& queue, View logits, View row_max);
 cudaError_t QueueRowSumExp(const Queue& queue, View logits, View row_max, View targets,
-                           int64_t first_id, View row_sum, View target_logit);
+                           int64_t first_id, const LossTerms& loss, View row_sum,
+                           View target_logit);
 cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum, View targets,
-                                 int64_t first_id, const LossGradient& loss, View logits);
-cudaError_t QueueCrossEntropy(const Queue& queue, View targets, const LossGradient& loss,
-                              View logits, View row_max, View row_sum, View target_logit);
+                                 int64_t first_id, const LossTerms& loss, View logits);
+cudaError_t QueueCrossEntropy(const Queue& queue, View targets, const LossTerms& loss, View logits,
+                              View row_max, View row_sum, View target_logit);
 
 // totals.cu: each adds to what the total holds
 cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
-                            View total);
+                            const LossTerms& loss, View total);
 // Views of one type.
 cudaError_t QueueAddSumOfSquares(const Queue& queue, const View* xs, int64_t count, View total);
 cudaError_t QueueGradientScale(const Queue& queue, const ClipParameters& clip, View loss,

@@ -51,13 +51,16 @@ cudaError_t AddTotal(const Queue& queue, const Terms& terms, int64_t count, View
                 static_cast<int>(blocks), static_cast<double*>(total.data));
 }
 
-struct LossTerms {
+struct RowLosses {
   const float* row_max;
   const float* row_sum;
   const float* target_logit;
+  double z_weight;
   __device__ double operator()(int64_t row) const {
-    return log(static_cast<double>(row_sum[row])) + static_cast<double>(row_max[row]) -
-           static_cast<double>(target_logit[row]);
+    const double log_sum =
+        log(static_cast<double>(row_sum[row])) + static_cast<double>(row_max[row]);
+    const double loss = log_sum - static_cast<double>(target_logit[row]);
+    return z_weight == 0 ? loss : loss + z_weight * log_sum * log_sum;
   }
 };
 
@@ -140,8 +143,9 @@ const float* Floats(View x) {
 }  // namespace
 
 cudaError_t QueueAddLossSum(const Queue& queue, View row_max, View row_sum, View target_logit,
-                            View total) {
-  return AddTotal(queue, LossTerms{Floats(row_max), Floats(row_sum), Floats(target_logit)},
+                            const LossTerms& loss, View total) {
+  return AddTotal(queue,
+                  RowLosses{Floats(row_max), Floats(row_sum), Floats(target_logit), loss.z_weight},
                   row_max.elements(), total);
 }
 
