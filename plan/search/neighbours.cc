@@ -37,6 +37,9 @@ class Neighbourhood {
 
   std::vector<Priced> Below() {
     if (free_modes_) TryLeastRecompute();
+    for (const bool sequence_parallel : space_.sequence_parallels(layout_.tp, layout_.cp)) {
+      if (sequence_parallel != layout_.sequence_parallel) TryWay(sequence_parallel);
+    }
     if (space_.fixed().layers_per_stage) return std::move(found_);
     for (size_t to = 0; to < held_.size(); ++to) {
       if (!IsTried(to) || IsTooSlow(to)) continue;
@@ -101,7 +104,19 @@ class Neighbourhood {
     for (size_t stage = 0; stage < held_.size(); ++stage) {
       if (!SetMode(stage, layout)) return;
     }
-    if (layout.recompute_per_stage != modes_) Keep(std::move(layout));
+    if (layout.recompute_per_stage != modes_) Keep(layout);
+    KeepInPieces(std::move(layout));
+  }
+
+  // The same split with residuals cut over tp, or whole.
+  void TryWay(bool sequence_parallel) {
+    Layout layout = Start();
+    layout.sequence_parallel = sequence_parallel;
+    for (size_t stage = 0; stage < held_.size(); ++stage) {
+      if (!Settle(stage, layout)) return;
+    }
+    Keep(layout);
+    KeepInPieces(std::move(layout));
   }
 
   void TryMove(size_t from, size_t to) {
@@ -109,7 +124,20 @@ class Neighbourhood {
     layout.layers_per_stage = held_;
     --layout.layers_per_stage[from];
     ++layout.layers_per_stage[to];
-    if (Settle(to, layout) && Settle(from, layout)) Keep(std::move(layout));
+    if (!Settle(to, layout) || !Settle(from, layout)) return;
+    Keep(layout);
+    KeepInPieces(std::move(layout));
+  }
+
+  // The head in pieces may leave the last stage room to make less again.
+  void KeepInPieces(Layout layout) {
+    const Recompute before = layout.recompute_per_stage.back();
+    const bool is_least = before == space_.recomputes().front();
+    if (!free_modes_ || is_least || !space_.has_free_head()) return;
+    layout.head_chunk_tokens = space_.LeastHeadChunk();
+    if (SetMode(held_.size() - 1, layout) && layout.recompute_per_stage.back() != before) {
+      Keep(std::move(layout));
+    }
   }
 
   void Keep(Layout layout) {

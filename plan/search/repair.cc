@@ -67,8 +67,9 @@ class ShapeRoom {
 
  private:
   // The highest stages of ZeRO come first, which hold the least as a rule, with the optimizer on
-  // the host; small states take more of the device there than they leave. Of stages of few blocks
-  // (plan/search/room.cc) another mode may hold less as well: all are tried.
+  // the host; states that are as small as the highest stage makes them may take more of the device
+  // there than they leave. Of stages of few blocks (plan/search/room.cc) another mode may hold less
+  // as well: all are tried.
   bool HasRoomSomewhere(const FreeShape& free, Layout least) {
     const bool few = pricer_.question().model.num_blocks <= Room::kFewBlocks * least.pp;
     const bool free_split = !space_.fixed().layers_per_stage && least.virtual_stages == 1;
@@ -89,7 +90,8 @@ class ShapeRoom {
     const absl::Span<const int> zeros = room_.ZerosOf(least);
     for (auto zero = zeros.rbegin(); zero != zeros.rend(); ++zero) {
       least.zero_stage = *zero;
-      const absl::Span<const OffloadDevice> offloads = space_.offloads();
+      absl::Span<const OffloadDevice> offloads = space_.offloads();
+      if (!few && zero != zeros.rbegin()) offloads = offloads.last(1);
       for (auto offload = offloads.rbegin(); offload != offloads.rend(); ++offload) {
         least.offload_optimizer = *offload;
         if (has_room()) return true;

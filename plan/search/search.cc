@@ -121,7 +121,7 @@ class Solution {
     RETURN_IF_ERROR(FindInLattice());
     if (best_s_ == kNever) return std::move(finds_);
     RETURN_IF_ERROR(Descend());
-    RETURN_IF_ERROR(AskWithOwnSplit());
+    RETURN_IF_ERROR(AskWithOwnShape());
     Settle();
     return std::move(finds_);
   }
@@ -192,26 +192,39 @@ class Solution {
     return absl::OkStatus();
   }
 
-  // The lattice knows even and balanced splits alone; a descent has changed the best one's for its
-  // own degrees and schedule, and others may be better with it. So it is asked among all that split
-  // blocks in this way, as for a person who fixes it. Not of long pipelines: a tenth of the search.
-  absl::Status AskWithOwnSplit() {
+  // The lattice knows even and balanced splits and equal modes alone; a descent has changed the
+  // best one's for its own degrees and schedule, and others may be better with them. So it is asked
+  // among all that split blocks, or recompute, in this way, as for a person who fixes it. Not of
+  // long pipelines: a tenth of the search.
+  absl::Status AskWithOwnShape() {
     constexpr int kMostRounds = 8;
     for (int round = 0; round < kMostRounds; ++round) {
       const Layout best = BestOfFitting().layout;
-      if (best.layers_per_stage.empty() || best.pp > kShortPipeline) break;
-      if (space_.fixed().layers_per_stage) break;
-      LayoutSpec fixed = space_.fixed();
-      fixed.layers_per_stage = best.layers_per_stage;
-      const Space own(pricer_.question(), fixed, space_.purpose());
-      Solution among(own, pricer_, runs_, Wanted::kFitting, best_s_);
-      RETURN_IF_ERROR(among.FindInLattice());
       const double before_s = best_s_;
-      RETURN_IF_ERROR(AddBest(std::move(among.finds_.fitting)));
+      if (best.pp > kShortPipeline || best.virtual_stages > 1) break;  // no descent has changed it
+      LayoutSpec fixed = space_.fixed();
+      if (!best.layers_per_stage.empty() && !fixed.layers_per_stage) {
+        fixed.layers_per_stage = best.layers_per_stage;
+        RETURN_IF_ERROR(AskAmong(fixed));
+      }
+      fixed = space_.fixed();
+      if (!best.recompute_per_stage.empty() && !fixed.recompute &&
+          fixed.recompute_per_stage.empty()) {
+        fixed.recompute_per_stage = best.recompute_per_stage;
+        RETURN_IF_ERROR(AskAmong(fixed));
+      }
       if (best_s_ >= before_s * (1 - kEqual)) break;
       RETURN_IF_ERROR(Descend());
     }
     return absl::OkStatus();
+  }
+
+  absl::Status AskAmong(const LayoutSpec& fixed) {
+    const Space own(pricer_.question(), fixed, space_.purpose());
+    // A dry run never takes less than closed forms say: what they put behind the best is behind it.
+    Solution among(own, pricer_, runs_, Wanted::kFitting, best_s_ / kDryRuns);
+    RETURN_IF_ERROR(among.FindInLattice());
+    return AddBest(std::move(among.finds_.fitting));
   }
 
   // A neighbour is of use below this, by closed forms: of a short pipeline wherever a dry run may
