@@ -17,6 +17,7 @@
 #include "data/prepare/token_cache.h"
 #include "data/sampling.h"
 #include "data/token_file.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
 #include "launcher/commands/option_checks.h"
@@ -24,7 +25,6 @@
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/inference/inference_run.h"
 #include "launcher/job_file/hub_cache.h"
-#include "launcher/job_file/text_data.h"
 #include "launcher/machine/machine.h"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
@@ -229,10 +229,14 @@ absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
     return absl::InvalidArgumentError(
         "XDG_CACHE_HOME, HOME: neither says where the tokens may be kept; set one");
   }
+  TokenCache cache(std::move(request));
   choice->format = TokenFormat::kNanogpt;
   for (std::string& file : arguments->data) {
     ASSIGN_OR_RETURN(const TextFormat format, FormatOfName(file));
-    ASSIGN_OR_RETURN(const auto tokens, TokensOfText(file, format, request));
+    ASSIGN_OR_RETURN(std::optional<CachedTokens> tokens, cache.Find(NamedText{file, format}));
+    if (!tokens) {
+      ASSIGN_OR_RETURN(tokens, cache.Make(NamedText{file, format}));
+    }
     file = tokens->path;
     choice->dtype = tokens->item_bytes == 2 ? TokenDtype::kUint16 : TokenDtype::kUint32;
   }
