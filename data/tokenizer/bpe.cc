@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr absl::string_view kWordMark = "\xE2\x96\x81";  // U+2581, a space of sentencepiece
+constexpr absl::string_view kWordMark = kSpaceMark;
 // Up to so many symbols are merged by looking through all of them for each merge.
 constexpr size_t kShort = 40;
 template <typename Number>

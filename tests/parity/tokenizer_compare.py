@@ -33,6 +33,8 @@ PATTERNS = {
     "o200k": f"[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}*{LOWER}+{CONTRACTION}?|[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}+{LOWER}*"
              f"{CONTRACTION}?" + O200K_END,
 }
+TEKKEN = (f"[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}*{LOWER}+|[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}+{LOWER}*"
+          + O200K_END.replace("{1,3}", ""))
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
           r"|\s+(?!\S)|\s")
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -70,8 +72,9 @@ def hostile_texts():
     newer = [p for p in assigned if unicodedata.category(chr(p)) == "Cn" and p < 0x33000]
     pieces = SPECIALS + [" ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "'\u017f", "a", "Z", "é", "e\u0301", "\u0301",
                          "日本", "1234567", "½",
-                         "\u00a0", "\u3000", "\u2028", "\u180e", "\u200d", "👩‍👩‍👧", "ﬁ", "▁", "<0x41>", "İ", "ẞ",
-                         "-", "--", "!?", "_", "\u0000", "\ufeff", "\ufffd", "क्षि", "สวัสดี", "𞤀", "\U00010d50"]
+                         "\u00a0", "\u3000", "\u2028", "\u180e", "\u200d", "👩‍👩‍👧", "ﬁ", "▁", "\u00ad", "<0x41>", "İ", "ẞ",
+                         "-", "--", "!?", "_", "\u0000", "\ufeff", "\ufffd", "क्षि", "สวัสดี", "𞤀", "\U00010d50",
+              "ひら", "カナー", "привет"]
     texts = ["", " ", "\n", "a"]
     for _ in range(60):
         texts.append("".join(map(chr, random.choices(assigned, k=300))))
@@ -79,7 +82,7 @@ def hostile_texts():
         texts.append("".join(map(chr, random.choices(assigned[:0x3000], k=300))))
     for _ in range(1500):
         texts.append("".join(random.choices(pieces, k=random.randint(1, 30))))
-    for run in ("a", " ", "\n", "1", "!", "é", "aA", "\u0301", "日", "x "):
+    for run in ("a", " ", "\n", "1", "!", "é", "aA", "\u0301", "日", "x ", "▁", "\u00ad"):
         texts.append(run * (1_000_000 // len(run.encode())))
     return texts
 
@@ -157,6 +160,11 @@ def hugging_face_kinds(texts, most_tokens=12000, charsmap=None):
         models.BPE(), trainers.BpeTrainer(vocab_size=sized(3000), initial_alphabet=alphabet,
                                             show_progress=False), texts[:200],
         pre_tokenizer=mixed, decoder=decoders.ByteLevel())
+    scripts = [r"\p{Han}{1,2}+|\p{^Greek}[\p{Hiragana}\p{Katakana}]{2,3}+", r"\p{Cyrillic}{2}?x|\P{Latin}{,2}"]
+    yield "scripts", byte_level(scripts)
+    yield "cut scripts", train(models.BPE(unk_token="<unk>"), trainers.BpeTrainer(
+        vocab_size=sized(3000), special_tokens=["<unk>"], limit_alphabet=sized(300, 100), show_progress=False), texts,
+        pre_tokenizer=pre_tokenizers.UnicodeScripts())
     fallback = [f"<0x{byte:02X}>" for byte in range(256)]
     spaces = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
 
@@ -179,6 +187,9 @@ def hugging_face_kinds(texts, most_tokens=12000, charsmap=None):
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]))
     yield "phi3 metaspace", sentence_like(marked, pre_tokenizer=pre_tokenizers.Metaspace(
         prepend_scheme="first", split=False))
+    yield "first behind strip", sentence_like(marked, normalizer=normalizers.Sequence(
+        [normalizers.Strip(), normalizers.Replace(Regex("th|x"), "y"), normalizers.Replace("1", ""),
+         normalizers.StripAccents()]), pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"))
     yield "crossing marks", sentence_like(pre_tokenizers.Sequence([pre_tokenizers.Metaspace(split=False)]),
                                           normalizer=normalizers.Replace(" ", "▁"))
     yield "bpe unk", train(models.BPE(unk_token="<unk>"), trainers.BpeTrainer(
