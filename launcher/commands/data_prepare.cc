@@ -243,6 +243,7 @@ void AddData(CLI::App& app, int* exit_code) {
                     "replace an output that is there, and begin unfinished work anew");
   prepare->add_flag("--json", arguments->json, "one JSON object instead of the summary");
   prepare->callback([arguments, exit_code] { *exit_code = DataPrepare(*arguments); });
+  AddDataCache(*data, exit_code);
 }
 
 }  // namespace weft

@@ -74,6 +74,21 @@ TEST_F(DataPrepareTest, ComesAfterAllElseOfAJobIsJudged) {
   }
 }
 
+TEST_F(DataPrepareTest, FillsTheCacheOfAHostForAJob) {
+  folder_.Write("notes.jsonl", RowsForTest(100, 1));
+  std::string job = JobWith("  format: bytes\n", "  tokenizer: tokenizer.json\n  cache: cache\n");
+  job.replace(job.find("corpus.txt"), 10, "notes.jsonl");
+  folder_.Write("job.yaml", job);
+  const Ran small = RunLimited(folder_, "data cache job.yaml");
+  EXPECT_EQ(small.exit_code, 2);
+  EXPECT_THAT(small.err, HasSubstr("has ids up to 258, and model.vocab_size is 256"));
+  const Ran ran = RunLimited(folder_, "data cache job.yaml --set model.vocab_size=259");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, testing::MatchesRegex(".*/cache/notes.jsonl-[0-9a-f]+\\.bin\n"));
+  EXPECT_TRUE(std::filesystem::exists(ran.out.substr(0, ran.out.size() - 1)));
+  EXPECT_EQ(RunLimited(folder_, "data cache job.yaml --set model.vocab_size=259").out, ran.out);
+}
+
 TEST_F(DataPrepareTest, ReadsAStreamAsItReadsAFile) {
   folder_.Write("a.jsonl", RowsForTest(100, 1));
   folder_.Write("a.gz", Gzipped(RowsForTest(100, 1)));
