@@ -12,7 +12,8 @@
 namespace weft {
 namespace {
 
-constexpr absl::string_view kWordMark = kSpaceMark;
+// Its size is given: sanitizers let no constant ask for it.
+constexpr absl::string_view kWordMark(kSpaceMark, sizeof kSpaceMark - 1);
 // Up to so many symbols are merged by looking through all of them for each merge.
 constexpr size_t kShort = 40;
 template <typename Number>
