@@ -43,7 +43,7 @@ absl::string_view KindOf(dom::element_type type) {
   }
 }
 
-absl::Status NoKey(const dom::object& row, absl::string_view text_key) {
+absl::Status NoKey(const dom::object& row, const EncodeRules& rules) {
   std::string keys;
   size_t shown = 0;
   for (const auto& [key, value] : row) {
@@ -52,8 +52,8 @@ absl::Status NoKey(const dom::object& row, absl::string_view text_key) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("found ", shown == 0 ? "an empty object" : absl::StrCat("the keys ", keys),
-                   shown > kMostKeysShown ? ", ..." : "", "; expected ", text_key,
-                   "; name the one that holds the text with --text-key"));
+                   shown > kMostKeysShown ? ", ..." : "", "; expected ", rules.text_key,
+                   "; name the one that holds the text with ", rules.text_key_option));
 }
 
 // Bytes of a line without what ends it.
@@ -106,12 +106,13 @@ struct ChunkEncoder::RowParser {
 
   // `row` has simdjson::SIMDJSON_PADDING readable bytes behind it. What is returned lives until the
   // next call.
-  absl::StatusOr<absl::string_view> TextOf(absl::string_view row, const std::string& text_key);
+  absl::StatusOr<absl::string_view> TextOf(absl::string_view row, const EncodeRules& rules);
   absl::StatusOr<absl::string_view> WideTextOf(absl::string_view row, const std::string& text_key);
 };
 
 absl::StatusOr<absl::string_view> ChunkEncoder::RowParser::TextOf(absl::string_view row,
-                                                                  const std::string& text_key) {
+                                                                  const EncodeRules& rules) {
+  const std::string& text_key = rules.text_key;
   if (parser.capacity() < row.size()) {
     // No more than it needs: the parser would take twice what it had.
     if (parser.allocate(std::max<size_t>(row.size(), 4096), kMostDepth) != simdjson::SUCCESS) {
@@ -140,7 +141,7 @@ absl::StatusOr<absl::string_view> ChunkEncoder::RowParser::TextOf(absl::string_v
     value = field.value;
     found = &value;
   }
-  if (found == nullptr) return NoKey(object, text_key);
+  if (found == nullptr) return NoKey(object, rules);
   if (value.type() != dom::element_type::STRING) {
     return absl::InvalidArgumentError(
         absl::StrCat(text_key, ": found ", KindOf(value.type()), ", expected a text"));
@@ -206,7 +207,7 @@ void ChunkEncoder::EncodeRows(TextChunk* chunk, EncodedChunk* encoded) {
       replaced.append(simdjson::SIMDJSON_PADDING, '\0');
       row = absl::string_view(replaced).substr(0, replaced.size() - simdjson::SIMDJSON_PADDING);
     }
-    const absl::StatusOr<absl::string_view> text = parser_->TextOf(row, rules_->text_key);
+    const absl::StatusOr<absl::string_view> text = parser_->TextOf(row, *rules_);
     if (text.ok()) return EncodeDocument(*text, line, encoded);
     encoded->bad_rows.push_back({chunk->input, line, std::string(text.status().message())});
   });
@@ -241,11 +242,12 @@ void ChunkEncoder::EncodePart(const TextChunk& chunk, EncodedChunk* encoded) {
   ids_.clear();
   if (chunk.begins) ids_ = rules_->before;
   const absl::Status status = EncodeText(chunk.bytes);
-  if (status.ok()) {
-    encoded->text_bytes += std::ssize(chunk.bytes);
-  } else {
+  if (!status.ok()) {
+    encoded->is_bad = true;
     encoded->bad_rows.push_back({chunk.input, LineOfBroken(chunk), std::string(status.message())});
+    return;
   }
+  encoded->text_bytes += std::ssize(chunk.bytes);
   if (chunk.ends) ids_.insert(ids_.end(), rules_->after.begin(), rules_->after.end());
   Put(std::ssize(ids_), encoded);
 }

@@ -24,6 +24,7 @@ struct EncodedChunk {
   std::string ids;                  // EncodeRules::item_bytes each, little-endian
   std::vector<int64_t> lengths;     // in tokens, of the documents or of the part
   bool begins = true, ends = true;  // as TextChunk's
+  bool is_bad = false;              // the part: its document is left out, as one bad row
   std::vector<BadRow> bad_rows;     // left out
   int64_t text_bytes = 0;
   int64_t empty = 0;

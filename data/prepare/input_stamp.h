@@ -1,5 +1,8 @@
 // InputStamp: a file of text as it was when the work on it began. One that has the same stamp has
-// the same bytes; of a stream nothing is known.
+// the same bytes; of a stream nothing is known. A disk counts time in ticks: a file that has been
+// written to within the last one is stamped when that is over, so that whoever writes to it later
+// leaves another time (what git calls racy). Files are opened for their stamps: NFS then asks its
+// server, and a name alone would be answered from what it remembers.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,6 +20,9 @@ struct InputStamp {
   int64_t changed_ns = 0;   // its bytes
   int64_t touched_ns = 0;   // its bytes, its name or its owner: nobody sets this one back
   int64_t inode = 0;
+  // The tick of its last change is over. false: somebody goes on writing, or the disk's clock is
+  // ahead of this one; then the next change may leave the same stamp.
+  bool is_settled = true;
 };
 
 // Returns the stamps of what lies there now. NotFound or PermissionDenied, with the path.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/prepare/encode_threads.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "data/whole_file.h"
 #include "plan/errors.h"
 #include "xxhash.h"
@@ -20,12 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kProgressMs = 200;
 constexpr std::chrono::milliseconds kBetweenCommits(1000);
 constexpr int64_t kBytesWithoutCommit = int64_t{1} << 30;
-
-// Files of a folder that a tokenizer may be read from.
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json",   "tekken.json", "tokenizer.model",         "vocab.json",
-    "merges.txt",       "config.json", "special_tokens_map.json", "tokenizer_config.json",
-    "added_tokens.json"};
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -64,7 +59,7 @@ class PrepareWork {
         reader_(request.inputs, files->state().next,
                 {.cut = request.rules.documents,
                  .chunk_bytes = request.chunk_bytes,
-                 .stop = request.stop}),
+                 .stop = &is_over_}),
         threads_(request.threads, &request.inputs, &tokenizer, &request.rules, &reader_) {
     int64_t before = 0;
     for (const InputStamp& stamp : stamps) {
@@ -73,6 +68,10 @@ class PrepareWork {
     }
     progress_.all_stored_bytes = before;
   }
+  // The reader may stand at a pipe that gives nothing: it is not waited for.
+  ~PrepareWork() { is_over_ = true; }
+  PrepareWork(const PrepareWork&) = delete;
+  PrepareWork& operator=(const PrepareWork&) = delete;
 
   absl::Status Run() {
     absl::Status status = RunToEnd();
@@ -126,6 +125,7 @@ class PrepareWork {
 
   // A chunk with a row too many is not put into the files: the row may be mended.
   absl::Status CheckBadRows(const EncodedChunk& chunk) {
+    if (files_->is_dropping(chunk)) return absl::OkStatus();  // one bad row, which was told
     int64_t count = files_->state().counts.bad_rows;
     for (const BadRow& row : chunk.bad_rows) {
       const std::string where =
@@ -155,6 +155,7 @@ class PrepareWork {
   std::vector<int64_t> stored_before_;  // of the inputs before each
   PrepareProgress progress_;
   Clock::time_point committed_ = Clock::now(), told_ = Clock::now();
+  std::atomic<bool> is_over_{false};  // read by the threads
   ChunkReader reader_;
   EncodeThreads threads_;
 };
@@ -162,17 +163,8 @@ class PrepareWork {
 }  // namespace
 
 absl::StatusOr<std::string> TokenizerHash(const std::string& path) {
-  std::error_code error;
-  std::vector<std::string> files = {path};
-  if (std::filesystem::is_directory(path, error)) {
-    files.clear();
-    for (const char* const name : kTokenizerFiles) {
-      const std::string file = absl::StrCat(path, "/", name);
-      if (std::filesystem::exists(file, error)) files.push_back(file);
-    }
-  }
   std::string hashes;
-  for (const std::string& file : files) {
+  for (const std::string& file : FilesOfTokenizer(path)) {
     ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file, kMostIndexBytes));
     absl::StrAppend(&hashes, std::filesystem::path(file).filename().string(), ":",
                     absl::Hex(XXH3_64bits(text.data(), text.size()), absl::kZeroPad16), "\n");
@@ -183,7 +175,10 @@ absl::StatusOr<std::string> TokenizerHash(const std::string& path) {
 absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareRequest& request) {
   CHECK(request.threads >= 1 && !request.inputs.empty());
   const Clock::time_point begin = Clock::now();
-  ASSIGN_OR_RETURN(const std::string hash, TokenizerHash(request.tokenizer));
+  std::string hash = request.tokenizer_hash;
+  if (hash.empty()) {
+    ASSIGN_OR_RETURN(hash, TokenizerHash(request.tokenizer));
+  }
   std::vector<InputStamp> stamps = request.stamps;
   if (stamps.empty()) {
     ASSIGN_OR_RETURN(stamps, StampInputs(request.inputs));
@@ -214,6 +209,7 @@ absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareR
       files->Discard();
       return unchanged;
     }
+    if (absl::IsInvalidArgument(status) && request.discards_bad) files->Discard();
     RETURN_IF_ERROR(status);
   }
   if (state.counts.documents == 0) return NoDocument(request, state.counts);

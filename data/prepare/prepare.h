@@ -29,11 +29,15 @@ struct PrepareRequest {
   std::vector<TextInput> inputs;
   EncodeRules rules;
   PreparedPlace place;
-  std::string tokenizer;  // its path
+  std::string tokenizer;            // its path
+  std::string tokenizer_hash = {};  // TokenizerHash of it; empty: not known yet
   std::string work = {};  // names the work; empty: the inputs as they lie, and the options, do
   std::vector<InputStamp> stamps = {};  // of the inputs when `work` was named; empty: as they lie
   int threads = 1;
   int64_t most_bad_rows = 0;  // one more ends the work
+  // Work that ends so is thrown away: `work` names it by the text's bytes, and the mended text is
+  // other work.
+  bool discards_bad = false;
   std::string bad_row_cure = "mend it";
   size_t chunk_bytes = kChunkBytes;
   // How much is written between two points that a killed run goes on from.

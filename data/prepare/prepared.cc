@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Another version cuts texts elsewhere, or writes other files: the same work is another one.
-constexpr int kVersion = 1;
+constexpr int kStateVersion = 2;
 constexpr int64_t kMegatron16BitIds = 65500;
 
 // The counts by their names, in the order in which they are written.
@@ -82,7 +82,7 @@ Json CountsJson(const PrepareCounts& counts) {
 
 std::string StateText(const PrepareState& state) {
   const TextPosition& next = state.next;
-  return Dump({{"version", kVersion},
+  return Dump({{"version", kStateVersion},
                {"work", state.work},
                {"stamp", state.stamp},
                {"input", next.input},
@@ -90,6 +90,8 @@ std::string StateText(const PrepareState& state) {
                {"line", next.line},
                {"hash", absl::StrCat(absl::Hex(next.hash))},
                {"open_tokens", state.open_tokens},
+               {"open_text_bytes", state.open_text_bytes},
+               {"is_dropping", state.is_dropping},
                {"counts", CountsJson(state.counts)},
                {"may_replace", state.may_replace},
                {"is_complete", state.is_complete}});
@@ -97,7 +99,7 @@ std::string StateText(const PrepareState& state) {
 
 absl::StatusOr<PrepareState> ParseState(absl::string_view text) {
   ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, {.most_bytes = kMostJobTextBytes}));
-  if (!json.is_object() || json.value("version", nlohmann::json()) != kVersion) {
+  if (!json.is_object() || json.value("version", nlohmann::json()) != kStateVersion) {
     return absl::InvalidArgumentError("is of another version of weft");
   }
   PrepareState state;
@@ -113,6 +115,7 @@ absl::StatusOr<PrepareState> ParseState(absl::string_view text) {
     state.stamp = *stamp;
   }
   state.may_replace = json.value("may_replace", nlohmann::json()) == true;
+  state.is_dropping = json.value("is_dropping", nlohmann::json()) == true;
   if (!absl::SimpleHexAtoi(std::string(*hash), &state.next.hash)) {
     return absl::InvalidArgumentError("hash: expected hexadecimal digits");
   }
@@ -120,6 +123,7 @@ absl::StatusOr<PrepareState> ParseState(absl::string_view text) {
   RETURN_IF_ERROR(ReadCount(json, "byte", &state.next.byte));
   RETURN_IF_ERROR(ReadCount(json, "line", &state.next.line));
   RETURN_IF_ERROR(ReadCount(json, "open_tokens", &state.open_tokens));
+  RETURN_IF_ERROR(ReadCount(json, "open_text_bytes", &state.open_text_bytes));
   for (const CountRow& row : kCounts) {
     RETURN_IF_ERROR(ReadCount(*counts, row.name, &(state.counts.*row.count)));
   }
@@ -128,7 +132,7 @@ absl::StatusOr<PrepareState> ParseState(absl::string_view text) {
 
 std::string WorkHash(absl::string_view tokenizer, TokenOutput output, const EncodeRules& rules,
                      const std::vector<InputStamp>& inputs, int64_t seq_len) {
-  Json json = {{"version", kVersion},
+  Json json = {{"version", kStateVersion},
                {"tokenizer", std::string(tokenizer)},
                {"output", std::string(WordOf(output))},
                {"item_bytes", rules.item_bytes},

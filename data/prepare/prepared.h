@@ -21,7 +21,8 @@ Words WordsOf(TokenOutput);
 
 // EncodeRules are what the ids depend on beside texts and tokenizer.
 struct EncodeRules {
-  std::string text_key = "text";  // of a row of jsonl
+  std::string text_key = "text";               // of a row of jsonl
+  std::string text_key_option = "--text-key";  // messages name by it what states that
   DocumentCut documents = DocumentCut::kFile;
   Specials specials = Specials::kText;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kRefuse;
@@ -55,7 +56,9 @@ struct PrepareState {
   std::string work;   // what it is work on: WorkHash
   std::string stamp;  // StampHash of the inputs
   TextPosition next;
-  int64_t open_tokens = 0;  // of a document that goes on
+  int64_t open_tokens = 0;      // of a document that goes on
+  int64_t open_text_bytes = 0;  // and of its text
+  bool is_dropping = false;     // a part of that document was bad: the rest is left out, too
   PrepareCounts counts;
   bool may_replace = false;  // begun with the leave to replace what is there
   bool is_complete = false;  // the files are whole, and perhaps not yet in their places

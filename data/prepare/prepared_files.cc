@@ -85,6 +85,10 @@ std::optional<PrepareState> StateIn(const std::string& path) {
 
 }  // namespace
 
+std::string UnfinishedTokens(const std::string& output) {
+  return absl::StrCat(output, kFolderEnding, "/", kTokens);
+}
+
 absl::StatusOr<std::optional<PrepareCounts>> FindPrepared(const PreparedPlace& place,
                                                           const std::string& work) {
   std::string there;
@@ -302,9 +306,26 @@ absl::Status PreparedFiles::Fits(const PrepareState& state, int64_t longest) con
                    " tokens; prepare the texts in parts, or use --format megatron"));
 }
 
+// A document with a bad part is left out as a whole. The state that knows nothing of its tokens is
+// on the disk before they go, so that whoever goes on from there finds no fewer than it counts.
+absl::Status PreparedFiles::DropPart(const EncodedChunk& chunk) {
+  const bool is_first = !std::exchange(state_.is_dropping, !chunk.ends);
+  state_.next = chunk.after;
+  if (!is_first) return absl::OkStatus();
+  state_.counts.bad_rows += std::ssize(chunk.bad_rows);
+  state_.counts.text_bytes -= std::exchange(state_.open_text_bytes, 0);
+  if (std::exchange(state_.open_tokens, 0) == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(Commit());
+  if (ftruncate(tokens_fd_, bytes()) != 0 || lseek(tokens_fd_, 0, SEEK_END) < 0) {
+    return DiskFailed(errno, Inside(kTokens), "cannot be cut");
+  }
+  return absl::OkStatus();
+}
+
 // The state is the new one once everything that it counts is written.
 absl::Status PreparedFiles::Append(const EncodedChunk& chunk) {
   Failpoint("prepare.append");
+  if (chunk.is_bad || is_dropping(chunk)) return DropPart(chunk);
   PrepareState state = state_;
   std::string lengths;
   int64_t longest = 0;
@@ -318,6 +339,7 @@ absl::Status PreparedFiles::Append(const EncodedChunk& chunk) {
     const auto length = static_cast<int32_t>(tokens);
     lengths.append(reinterpret_cast<const char*>(&length), sizeof length);
   }
+  state.open_text_bytes = chunk.ends ? 0 : state.open_text_bytes + chunk.text_bytes;
   state.counts.text_bytes += chunk.text_bytes;
   state.counts.empty += chunk.empty;
   state.counts.bad_rows += std::ssize(chunk.bad_rows);

@@ -27,6 +27,9 @@ namespace weft {
 // The folder of unfinished work is the output's name and this.
 inline constexpr char kFolderEnding[] = ".preparing";
 
+// Returns the path of the tokens of unfinished work.
+std::string UnfinishedTokens(const std::string& output);
+
 struct PreparedPlace {
   std::string output;  // without .bin
   TokenOutput format = TokenOutput::kMegatron;
@@ -55,8 +58,11 @@ class PreparedFiles {
   PreparedFiles& operator=(const PreparedFiles&) = delete;
 
   const PrepareState& state() const { return state_; }
-  // InvalidArgument, and nothing was appended: the format cannot hold it.
+  // InvalidArgument, and nothing was appended: the format cannot hold it. Of a document that has a
+  // bad part nothing stays.
   absl::Status Append(const EncodedChunk& chunk);
+  // Says whether the chunk is more of a document that a bad part before has put out.
+  bool is_dropping(const EncodedChunk& chunk) const { return state_.is_dropping && !chunk.begins; }
   // All that was appended will be there after a crash. After an error of the disk nobody knows what
   // is there: then this does nothing, and a later process goes on from the commit before.
   absl::Status Commit();
@@ -88,6 +94,7 @@ class PreparedFiles {
   absl::Status SyncFile(int fd, const std::string& path);
   absl::Status WriteHeader();
   absl::Status PutInPlace();
+  absl::Status DropPart(const EncodedChunk& chunk);
 
   const PreparedPlace place_;
   const std::string folder_;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "data/prepare/cache_folder.h"
 #include "data/prepare/document_ends.h"
 #include "data/prepare/input_stamp.h"
 #include "data/whole_file.h"
@@ -31,12 +32,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // Another version makes other tokens of the same text.
-constexpr int kVersion = 1;
-constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr int kCacheVersion = 2;
+constexpr size_t kHashedBytes = size_t{1} << 20;
 constexpr std::chrono::milliseconds kBetweenLooks(100);
 constexpr std::chrono::hours kMostWait(48);
 // A token of a text takes some 3 to 5 bytes of it; a packed text is some 4 times as long.
-constexpr int64_t kLeastBytesOfToken = 2;
+constexpr int64_t kLeastBytesOfToken = 3;
 constexpr int64_t kUnpackedBytes = 4;
 
 std::string Hex(XXH128_hash_t hash) {
@@ -61,7 +62,7 @@ absl::StatusOr<std::string> HashOfFile(const std::string& path, const std::atomi
   struct stat info = {};
   absl::Status status =
       fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? absl::OkStatus() : NoFile(path);
-  std::string buffer(kReadBytes, '\0');
+  std::string buffer(kHashedBytes, '\0');
   XXH3_state_t* const state = XXH3_createState();
   CHECK(state != nullptr);
   XXH3_128bits_reset(state);
@@ -80,39 +81,18 @@ absl::StatusOr<std::string> HashOfFile(const std::string& path, const std::atomi
   return hash;
 }
 
-// The hash of a text's bytes. It is noted beside the cache, so that a text that has not been
-// touched is not read again.
-absl::StatusOr<std::optional<std::string>> ContentHash(const std::string& path,
-                                                       const std::vector<InputStamp>& stamps,
-                                                       const CacheRequest& request) {
-  const std::string notes = absl::StrCat(request.folder, "/stamps");
-  const std::string note = absl::StrCat(notes, "/", StampHash(stamps));
-  constexpr size_t kHashDigits = 32;
-  const absl::StatusOr<std::string> noted = ReadWholeFile(note, kHashDigits);
-  if (noted.ok() && noted->size() == kHashDigits) return *noted;
-  if (!request.may_work) return std::nullopt;
-  ASSIGN_OR_RETURN(const std::string hash, HashOfFile(path, request.stop));
-  RETURN_IF_ERROR(CheckUnchanged(stamps, 0, 0));
-  // A note that cannot be written costs the next start some time.
-  std::error_code error;
-  fs::create_directories(notes, error);
-  const std::string aside = absl::StrCat(note, ".", getpid());
-  if (WriteWholeFile(aside, hash).ok()) fs::rename(aside, note, error);
-  return hash;
-}
-
-absl::StatusOr<std::optional<CachedTokens>> FindCached(const std::string& output) {
-  const std::string record = output + ".prepared.json";
-  std::error_code error;
-  if (!fs::exists(record, error)) return std::nullopt;
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(record, kMostJobTextBytes));
-  const absl::StatusOr<nlohmann::json> json = ParseJson(text, {.most_bytes = kMostJobTextBytes});
+std::optional<CachedTokens> FindCached(const std::string& output) {
+  const std::optional<std::string> text =
+      ReadTrustedFile(output + ".prepared.json", kMostJobTextBytes);
+  if (!text || !IsTrustedFile(output + ".bin")) return std::nullopt;
+  const absl::StatusOr<nlohmann::json> json = ParseJson(*text, {.most_bytes = kMostJobTextBytes});
   if (!json.ok() || !json->is_object()) return std::nullopt;
   const auto bytes = json->find("bytes"), item = json->find("item_bytes"),
              vocab = json->find("vocab_size");
   for (const auto& each : {bytes, item, vocab}) {
     if (each == json->end() || !each->is_number_integer()) return std::nullopt;
   }
+  std::error_code error;
   const auto found = fs::file_size(output + ".bin", error);
   if (error || static_cast<int64_t>(found) != bytes->get<int64_t>()) return std::nullopt;
   return CachedTokens{.path = output + ".bin",
@@ -135,14 +115,17 @@ absl::StatusOr<DocumentEnds> EndsByRules(const Tokenizer& tokenizer, const Cache
        {"--begin", "data.bos_token_id"}}));
 }
 
+// Tokens that work before has left have their room already.
 absl::Status CheckRoom(const std::string& folder, const PrepareRequest& request) {
   struct statvfs info = {};
   if (statvfs(folder.c_str(), &info) != 0) return absl::OkStatus();
   const auto free_bytes = static_cast<int64_t>(info.f_bavail * info.f_frsize);
   const TextInput& input = request.inputs[0];
-  const bool is_packed = IsNamedPacked(input.path);
-  const int64_t text_bytes = input.stored_bytes * (is_packed ? kUnpackedBytes : 1);
-  const int64_t needed = text_bytes / kLeastBytesOfToken * request.rules.item_bytes;
+  std::error_code error;
+  const auto left = fs::file_size(UnfinishedTokens(request.place.output), error);
+  const int64_t needed =
+      RoomForTokens(input.stored_bytes, IsNamedPacked(input.path), request.rules.item_bytes) -
+      (error ? 0 : static_cast<int64_t>(left));
   if (free_bytes >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(folder, ": has ", free_bytes, " bytes free, and the tokens of ", input.path,
@@ -173,18 +156,6 @@ absl::Status PrepareOrWait(const Tokenizer& tokenizer, PrepareRequest* request) 
   }
 }
 
-// The user's own cache is nobody else's; one that data.cache names may be a group's.
-absl::Status MakeCache(const std::string& folder) {
-  std::error_code error;
-  const bool is_made = fs::create_directories(folder, error);
-  if (!error && is_made && folder == DefaultTokenCache()) {
-    fs::permissions(folder, fs::perms::owner_all, error);
-  }
-  if (!error) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(folder, ": cannot be made: ", error.message(),
-                                                 "; name another with data.cache"));
-}
-
 }  // namespace
 
 std::string DefaultTokenCache() {
@@ -195,44 +166,102 @@ std::string DefaultTokenCache() {
   return "";
 }
 
-absl::StatusOr<std::optional<CachedTokens>> TokensOfText(const std::string& text, TextFormat format,
-                                                         const CacheRequest& request) {
-  const CacheRules& rules = request.rules;
-  if (request.may_work) RETURN_IF_ERROR(MakeCache(request.folder));
-  ASSIGN_OR_RETURN(const std::vector<InputStamp> stamps, StampInputs({{text, format}}));
-  if (!stamps[0].is_regular) return NoFile(text);
-  ASSIGN_OR_RETURN(const std::optional<std::string> content, ContentHash(text, stamps, request));
-  if (!content) return std::nullopt;
-  ASSIGN_OR_RETURN(const std::string tokenizer_hash, TokenizerHash(rules.tokenizer));
-  const std::string key =
-      HashOf(absl::StrCat(kVersion, "\n", *content, "\n", tokenizer_hash, "\n", WordOf(format),
-                          "\n", rules.bos.value_or(-1), "\n", rules.eos.value_or(-1)));
-  const std::string output =
-      absl::StrCat(request.folder, "/", fs::path(text).filename().string(), "-", key.substr(0, 16));
-  ASSIGN_OR_RETURN(const std::optional<CachedTokens> there, FindCached(output));
-  if (there || !request.may_work) return there;
+int64_t RoomForTokens(int64_t stored_bytes, bool is_packed, int64_t item_bytes) {
+  return stored_bytes * (is_packed ? kUnpackedBytes : 1) / kLeastBytesOfToken * item_bytes;
+}
 
-  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Open(rules.tokenizer));
+absl::Status TokenCache::OpenTokenizer() {
+  if (tokenizer_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Open(request_.rules.tokenizer));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> TokenCache::VocabSize() {
+  RETURN_IF_ERROR(OpenTokenizer());
+  return tokenizer_->vocab_size();
+}
+
+// The hash of a text's bytes. It is noted beside the cache, so that a text that has not been
+// touched is not read again; not of a text whose next change its stamp may not show.
+absl::StatusOr<std::optional<std::string>> TokenCache::ContentHash(
+    const std::string& path, const std::vector<InputStamp>& stamps) {
+  const std::string stamp = StampHash(stamps);
+  if (const auto known = contents_.find(stamp); known != contents_.end()) return known->second;
+  const std::string notes = absl::StrCat(request_.folder, "/stamps");
+  const std::string note = absl::StrCat(notes, "/", stamp);
+  constexpr size_t kHashDigits = 32;
+  if (stamps[0].is_settled && CheckCacheFolder(notes, /*makes=*/false).ok()) {
+    const std::optional<std::string> noted = ReadTrustedFile(note, kHashDigits);
+    if (noted && noted->size() == kHashDigits) return *noted;
+  }
+  if (!request_.may_work) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::string hash, HashOfFile(path, request_.stop));
+  RETURN_IF_ERROR(CheckUnchanged(stamps, 0, 0));
+  contents_[stamp] = hash;
+  // A note that cannot be written costs the next start some time.
+  if (!stamps[0].is_settled || !CheckCacheFolder(notes, /*makes=*/true).ok()) return hash;
+  const std::string aside = absl::StrCat(note, ".", getpid());
+  std::error_code error;
+  if (WriteWholeFile(aside, hash).ok()) fs::rename(aside, note, error);
+  return hash;
+}
+
+absl::StatusOr<std::optional<TokenCache::Place>> TokenCache::PlaceOf(const NamedText& text) {
+  const CacheRules& rules = request_.rules;
+  Place place;
+  ASSIGN_OR_RETURN(place.stamps, StampInputs({{text.path, text.format}}));
+  if (!place.stamps[0].is_regular) return NoFile(text.path);
+  ASSIGN_OR_RETURN(const std::optional<std::string> content, ContentHash(text.path, place.stamps));
+  if (!content) return std::nullopt;
+  if (tokenizer_hash_.empty()) {
+    ASSIGN_OR_RETURN(tokenizer_hash_, TokenizerHash(rules.tokenizer));
+  }
+  place.key = HashOf(absl::StrCat(kCacheVersion, "\n", *content, "\n", tokenizer_hash_, "\n",
+                                  WordOf(text.format), "\n", text.text_key, "\n",
+                                  rules.bos.value_or(-1), "\n", rules.eos.value_or(-1)));
+  place.output = absl::StrCat(request_.folder, "/", fs::path(text.path).filename().string(), "-",
+                              place.key.substr(0, 16));
+  return place;
+}
+
+absl::StatusOr<std::optional<CachedTokens>> TokenCache::Find(const NamedText& text) {
+  const bool is_private = request_.folder == DefaultTokenCache();
+  RETURN_IF_ERROR(CheckCacheFolder(request_.folder, request_.may_work, is_private));
+  ASSIGN_OR_RETURN(const std::optional<Place> place, PlaceOf(text));
+  return place ? FindCached(place->output) : std::nullopt;
+}
+
+absl::StatusOr<CachedTokens> TokenCache::Make(const NamedText& text) {
+  CHECK(request_.may_work);
+  RETURN_IF_ERROR(OpenTokenizer());
+  ASSIGN_OR_RETURN(const std::optional<Place> place, PlaceOf(text));
   PrepareRequest work;
-  work.inputs = {stamps[0].input};
-  work.stamps = stamps;
-  ASSIGN_OR_RETURN(DocumentEnds ends, EndsByRules(tokenizer, rules));
+  work.inputs = {place->stamps[0].input};
+  work.stamps = place->stamps;
+  ASSIGN_OR_RETURN(DocumentEnds ends, EndsByRules(*tokenizer_, request_.rules));
   work.rules.before = std::move(ends.before);
   work.rules.after = std::move(ends.after);
-  work.rules.item_bytes = ItemBytes(TokenOutput::kNanogpt, tokenizer.vocab_size());
-  work.place = {
-      .output = output, .format = TokenOutput::kNanogpt, .item_bytes = work.rules.item_bytes};
-  work.work = key;
-  work.tokenizer = rules.tokenizer;
-  work.threads = request.threads;
-  work.on_progress = request.on_progress;
-  work.stop = request.stop;
-  RETURN_IF_ERROR(CheckRoom(request.folder, work));
-  RETURN_IF_ERROR(PrepareOrWait(tokenizer, &work));
-  ASSIGN_OR_RETURN(std::optional<CachedTokens> made, FindCached(output));
-  if (!made) return absl::InternalError(absl::StrCat(output, ": is not there after it was made"));
-  made->was_there = false;
-  return made;
+  work.rules.text_key = text.text_key;
+  work.rules.text_key_option = "text_key";
+  work.rules.item_bytes = ItemBytes(TokenOutput::kNanogpt, tokenizer_->vocab_size());
+  work.place = {.output = place->output,
+                .format = TokenOutput::kNanogpt,
+                .item_bytes = work.rules.item_bytes};
+  work.work = place->key;
+  work.tokenizer = request_.rules.tokenizer;
+  work.tokenizer_hash = tokenizer_hash_;
+  work.threads = request_.threads;
+  work.discards_bad = true;
+  work.on_progress = request_.on_progress;
+  work.stop = request_.stop;
+  RETURN_IF_ERROR(CheckRoom(request_.folder, work));
+  RETURN_IF_ERROR(PrepareOrWait(*tokenizer_, &work));
+  const std::optional<CachedTokens> made = FindCached(place->output);
+  if (made) return *made;
+  return absl::PermissionDeniedError(
+      absl::StrCat(place->output,
+                   ".bin: everybody may write to it after it was made; use a umask "
+                   "that forbids it, or name another folder with data.cache"));
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -26,24 +27,59 @@ struct CacheRequest {
   std::string folder;  // made if need be
   CacheRules rules;
   int threads = 1;
-  bool may_work = true;  // false: only what is there already
+  bool may_work = true;  // false: only what is there already, and nothing is written
   std::function<void(const PrepareProgress&)> on_progress;
   const std::atomic<bool>* stop = nullptr;
+};
+
+struct NamedText {
+  std::string path;
+  TextFormat format = TextFormat::kJsonl;
+  std::string text_key = "text";  // of a row of jsonl
 };
 
 struct CachedTokens {
   std::string path;        // a file of ids without a header
   int64_t item_bytes = 2;  // of each
   int64_t vocab_size = 0;  // of the tokenizer
-  bool was_there = true;
 };
 
 // $XDG_CACHE_HOME/weft/tokens, or that of ~/.cache; empty: neither is known.
 std::string DefaultTokenCache();
 
-// Returns the tokens of a file of text; nullopt: they are not there, and may_work is false. Errors
-// are Prepare's; ResourceExhausted if the folder's disk has not the room.
-absl::StatusOr<std::optional<CachedTokens>> TokensOfText(const std::string& text, TextFormat format,
-                                                         const CacheRequest& request);
+// Returns how many bytes the tokens of so many bytes of text may take: a token takes 3 bytes of it
+// or more, and a packed text is 4 times as long.
+int64_t RoomForTokens(int64_t stored_bytes, bool is_packed, int64_t item_bytes);
+
+// One thread.
+class TokenCache {
+ public:
+  explicit TokenCache(CacheRequest request) : request_(std::move(request)) {}
+
+  // Returns the tokens of a text that is tokenised already; nullopt: it is not, or without may_work
+  // that is not known. Errors of the text, of the tokenizer and of CheckCacheFolder.
+  absl::StatusOr<std::optional<CachedTokens>> Find(const NamedText& text);
+  // The tokenizer's, which is opened for it.
+  absl::StatusOr<int64_t> VocabSize();
+  // Makes the tokens of a text, or waits for who does. Errors are Prepare's; ResourceExhausted if
+  // the folder's disk has not the room. REQUIRES: may_work.
+  absl::StatusOr<CachedTokens> Make(const NamedText& text);
+
+ private:
+  // A place is where a text's tokens lie or would lie.
+  struct Place {
+    std::vector<InputStamp> stamps;
+    std::string key, output;
+  };
+  absl::StatusOr<std::optional<Place>> PlaceOf(const NamedText& text);
+  absl::StatusOr<std::optional<std::string>> ContentHash(const std::string& path,
+                                                         const std::vector<InputStamp>& stamps);
+  absl::Status OpenTokenizer();
+
+  const CacheRequest request_;
+  std::optional<Tokenizer> tokenizer_;  // once it is needed
+  std::string tokenizer_hash_;
+  std::map<std::string, std::string> contents_;  // hashes of texts, by their stamps'
+};
 
 }  // namespace weft

@@ -1,7 +1,6 @@
 #include "data/tokenizer/added_tokens.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "data/tokenizer/categories.h"
@@ -46,31 +45,78 @@ bool IsBesideWord(absl::string_view text, size_t begin, size_t end) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) {
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) : nodes_(1) {
   for (const AddedToken& token : tokens) {
     if (token.content.empty()) continue;
-    const auto first = static_cast<unsigned char>(token.content[0]);
-    std::vector<size_t>& lengths = lengths_[first];
-    const size_t length = token.content.size();
-    const auto place = std::lower_bound(lengths.begin(), lengths.end(), length, std::greater<>());
-    if (place == lengths.end() || *place != length) lengths.insert(place, length);
-    tokens_[token.content] = token;
-    begins_[first] = true;
+    begins_[static_cast<unsigned char>(token.content[0])] = true;
+    int32_t node = 0;
+    for (const char of : token.content) {
+      const auto byte = static_cast<unsigned char>(of);
+      const PairTable::Entry* const child = children_.Find(node, byte);
+      if (child == nullptr) {
+        const auto made = static_cast<int32_t>(nodes_.size());
+        children_.Put(node, byte, 0, made);
+        nodes_.push_back({.num_bytes = nodes_[static_cast<size_t>(node)].num_bytes + 1});
+        node = made;
+      } else {
+        node = child->id;
+      }
+    }
+    nodes_[static_cast<size_t>(node)].token = static_cast<int32_t>(tokens_.size());
+    tokens_.push_back(token);
+  }
+  PutFallbacks();
+}
+
+// Shorter nodes come first: a node's fallback is shorter than it.
+void AddedTokens::PutFallbacks() {
+  std::vector<PairTable::Entry> edges;
+  children_.ForEach([&](const PairTable::Entry& edge) { edges.push_back(edge); });
+  std::sort(edges.begin(), edges.end(), [this](const auto& a, const auto& b) {
+    return nodes_[static_cast<size_t>(a.left)].num_bytes <
+           nodes_[static_cast<size_t>(b.left)].num_bytes;
+  });
+  for (const PairTable::Entry& edge : edges) {
+    Node& node = nodes_[static_cast<size_t>(edge.id)];
+    if (edge.left != 0) {
+      node.fallback = Next(nodes_[static_cast<size_t>(edge.left)].fallback,
+                           static_cast<unsigned char>(edge.right));
+    }
+    if (node.token < 0) node.token = nodes_[static_cast<size_t>(node.fallback)].token;
   }
 }
 
-AddedTokens::Found AddedTokens::FirstFrom(absl::string_view text, size_t at) const {
-  if (tokens_.empty()) return {};
-  for (; at < text.size(); ++at) {
-    const auto first = static_cast<unsigned char>(text[at]);
-    if (!begins_[first]) continue;
-    for (const size_t length : lengths_[first]) {
-      if (length > text.size() - at) continue;
-      const auto found = tokens_.find(std::string(text.substr(at, length)));
-      if (found != tokens_.end()) return {at, &found->second};
-    }
+int32_t AddedTokens::Next(int32_t node, unsigned char byte) const {
+  while (true) {
+    const PairTable::Entry* const child = children_.Find(node, byte);
+    if (child != nullptr) return child->id;
+    if (node == 0) return 0;
+    node = nodes_[static_cast<size_t>(node)].fallback;
   }
-  return {};
+}
+
+// Each byte is read once, however many tokens there are and however long: what was read of any that
+// may still come is the node. The one that is found stays until nothing that began before it, or
+// where it began, goes on.
+AddedTokens::Found AddedTokens::FirstFrom(absl::string_view text, size_t at) const {
+  Found found;
+  if (tokens_.empty()) return found;
+  int32_t node = 0;
+  for (; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (node == 0 && !begins_[byte]) {
+      if (found.token != nullptr) break;
+      continue;
+    }
+    node = Next(node, byte);
+    const Node& read = nodes_[static_cast<size_t>(node)];
+    if (found.token != nullptr && at + 1 - read.num_bytes > found.at) break;
+    if (read.token < 0) continue;
+    const AddedToken& token = tokens_[static_cast<size_t>(read.token)];
+    const size_t begin = at + 1 - token.content.size();
+    if (found.token == nullptr || begin <= found.at) found = {begin, &token};
+  }
+  return found;
 }
 
 absl::Status AddedTokens::Cut(absl::string_view text, Specials specials, const TakeToken& token,

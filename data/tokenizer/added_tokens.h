@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "data/tokenizer/pair_table.h"
 
 namespace weft {
 
@@ -31,7 +31,8 @@ enum class Specials { kRefuse, kText, kParse };
 
 class AddedTokens {
  public:
-  // The added tokens of one kind of text; empty contents are left out.
+  // The added tokens of one kind of text; empty contents are left out, and of equal ones all but
+  // the last.
   explicit AddedTokens(const std::vector<AddedToken>& tokens = {});
 
   using TakeToken = std::function<void(int32_t id)>;
@@ -49,11 +50,21 @@ class AddedTokens {
     size_t at = 0;
     const AddedToken* token = nullptr;  // null: none
   };
+  // A node is what has been read of contents: the longest that some of them begin with, of what
+  // ends here (Aho and Corasick, CACM 1975).
+  struct Node {
+    int32_t fallback = 0;    // the node of the next shorter one
+    uint32_t num_bytes = 0;  // that it stands for
+    int32_t token = -1;      // the longest content that ends here; -1: none does
+  };
   Found FirstFrom(absl::string_view text, size_t at) const;
+  void PutFallbacks();
+  int32_t Next(int32_t node, unsigned char byte) const;
 
-  std::unordered_map<std::string, AddedToken> tokens_;
-  std::array<std::vector<size_t>, 256> lengths_;  // by first byte; longest first
-  std::array<bool, 256> begins_ = {};             // whether lengths_ has any
+  std::vector<AddedToken> tokens_;
+  std::vector<Node> nodes_;            // node 0 is the root
+  PairTable children_;                 // (node, byte) -> node
+  std::array<bool, 256> begins_ = {};  // whether a content begins with the byte
 };
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "absl/strings/string_view.h"
 
@@ -22,9 +21,6 @@ struct AsciiWordRules {
   bool ends_slashes = false;  // and slashes too
   bool joins_last_spaces = false;  // spaces at the end of the text are one word (cl100k)
 };
-
-// The rules of an expression, as files state it; nullopt: it is none of these.
-std::optional<AsciiWordRules> AsciiWordRulesOf(absl::string_view expression);
 
 // Returns where the word that begins at `at` ends; 0: a character that is not ASCII may decide.
 // REQUIRES: at < text.size().

@@ -12,7 +12,8 @@
 namespace weft {
 namespace {
 
-constexpr absl::string_view kWordMark = "\xE2\x96\x81";  // U+2581, a space of sentencepiece
+// Its size is given: sanitizers let no constant ask for it.
+constexpr absl::string_view kWordMark(kSpaceMark, sizeof kSpaceMark - 1);
 // Up to so many symbols are merged by looking through all of them for each merge.
 constexpr size_t kShort = 40;
 template <typename Number>

@@ -86,6 +86,14 @@ void Decode(const StripDecoding& step, Tokens* tokens) {
   }
 }
 
+void Decode(const StartDecoding& step, Tokens* tokens) {
+  for (std::string& token : *tokens) {
+    const bool is_marked = absl::StartsWith(token, step.mark);
+    if (is_marked) token.erase(0, step.mark.size());
+    if (!token.empty() || (is_marked && step.is_once)) return;
+  }
+}
+
 void Decode(const MetaspaceDecoding& step, Tokens* tokens) {
   for (size_t i = 0; i < tokens->size(); ++i) {
     std::string& token = (*tokens)[i];

@@ -32,10 +32,15 @@ struct WordPieceDecoding {
 struct SuffixDecoding {  // of a word's end: it becomes a space, but for the last
   std::string suffix;
 };
+// sentencepiece's own: the mark before the text goes, of each token until one has more than it.
+struct StartDecoding {
+  std::string mark;
+  bool is_once = false;  // the first mark alone goes
+};
 
 using DecoderStep =
-    std::variant<ByteLevelDecoding, ReplaceDecoding, ByteFallbackDecoding, FuseDecoding,
-                 StripDecoding, MetaspaceDecoding, WordPieceDecoding, SuffixDecoding>;
+    std::variant<StartDecoding, ByteLevelDecoding, ReplaceDecoding, ByteFallbackDecoding,
+                 FuseDecoding, StripDecoding, MetaspaceDecoding, WordPieceDecoding, SuffixDecoding>;
 
 // The text of tokens; without steps they stand with a space between them. `keeps_bytes`: a run of
 // <0xNN> that is no UTF-8 becomes its bytes, for a text that is not over yet.

@@ -117,7 +117,7 @@ absl::Status ReadDecoder(const Value& json, const std::string& path,
     const bool drops = ValueAt(json, "/prepend_scheme").is_null()
                            ? FlagAt(json, "add_prefix_space", true)
                            : TextAt(json, "prepend_scheme") != "never";
-    steps->emplace_back(MetaspaceDecoding{TextAt(json, "replacement", "\xE2\x96\x81"), drops});
+    steps->emplace_back(MetaspaceDecoding{TextAt(json, "replacement", kSpaceMark), drops});
   } else if (type == "WordPiece") {
     steps->emplace_back(
         WordPieceDecoding{TextAt(json, "prefix", "##"), FlagAt(json, "cleanup", true)});

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "data/tokenizer/published_words.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "plan/errors.h"
 
@@ -16,7 +17,7 @@ constexpr char kNormalizers[] =
     "BertNormalizer, Nmt or ByteLevel";
 constexpr char kPreTokenizers[] =
     "ByteLevel, Split, Sequence, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, "
-    "BertPreTokenizer or CharDelimiterSplit";
+    "BertPreTokenizer, CharDelimiterSplit or UnicodeScripts";
 
 absl::StatusOr<std::shared_ptr<Regex>> CompileFor(const std::string& expression,
                                                   const std::string& path, const char* where) {
@@ -112,16 +113,13 @@ absl::Status ReadByteLevel(const Value& json, const std::string& path,
   ByteLevelStep step;
   step.adds_prefix_space = FlagAt(json, "add_prefix_space", true);
   if (FlagAt(json, "use_regex", true)) {
-    ASSIGN_OR_RETURN(step.regex, CompileFor(kGpt2Expression, path, "/pre_tokenizer"));
+    ASSIGN_OR_RETURN(step.regex, CompileFor(PublishedExpression("gpt2"), path, "/pre_tokenizer"));
   }
   steps->emplace_back(std::move(step));
   return absl::OkStatus();
 }
 
 }  // namespace
-
-const char kGpt2Expression[] =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 absl::StatusOr<JsonPattern> ReadPattern(const Value& json, const std::string& path,
                                         const char* where) {
@@ -216,6 +214,8 @@ absl::Status ReadPreTokenizer(const Value& json, const std::string& path,
   } else if (type == "BertPreTokenizer") {
     steps->emplace_back(spaces);
     steps->emplace_back(ClassSplitStep{CharacterClass::kPunctuation, SplitBehavior::kIsolated});
+  } else if (type == "UnicodeScripts") {
+    steps->emplace_back(ScriptsStep{});
   } else if (type == "CharDelimiterSplit") {
     steps->emplace_back(SplitStep{nullptr, TextAt(json, "delimiter"), SplitBehavior::kRemoved});
   } else {

@@ -120,4 +120,5 @@ def main():
         file.write("}  // namespace weft\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,10 +6,13 @@
 #include <array>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "data/tokenizer/byte_characters.h"
 #include "data/tokenizer/categories.h"
+#include "data/tokenizer/vocabulary.h"
 #include "data/unicode.h"
 #include "plan/errors.h"
 
@@ -18,7 +21,6 @@ namespace {
 
 // U+FDFA is 3 bytes and, under NFKD, 33.
 constexpr size_t kMostGrowth = 16;
-constexpr char kSpaceMarkText[] = "\xE2\x96\x81";
 
 bool IsAscii(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char byte) { return (byte & 0x80) == 0; });
@@ -249,56 +251,92 @@ absl::Status CheckMapped(const std::string& mapped, size_t most) {
       "UTF-8; take the tokenizer as it was published");
 }
 
-// Puts `from` through the charsmap, longest keys first. It stops where `mapped` has more than
-// `most` bytes.
-void AppendMapped(const Charsmap* charsmap, absl::string_view from, size_t most,
-                  std::string* mapped) {
-  if (charsmap == nullptr) return absl::StrAppend(mapped, from);
-  for (size_t at = 0; at < from.size() && mapped->size() <= most;) {
-    const Charsmap::Replaced key = charsmap->Longest(from.substr(at));
-    const size_t bytes =
-        key.bytes > 0 ? key.bytes : static_cast<size_t>(CharacterAt(from, at).bytes);
-    absl::StrAppend(mapped, key.bytes > 0 ? key.text : from.substr(at, bytes));
-    at += bytes;
-  }
-}
+// SentencePieceText is a text as sentencepiece's normalizer.cc makes it, unit by unit: a unit is
+// what a key of the charsmap has become, a character that has none, or a text that is kept.
+class SentencePieceText {
+ public:
+  // `most`: bytes that it may have; no more is taken.
+  SentencePieceText(const SentencePieceStep& step, size_t most)
+      : step_(step), most_(most), is_behind_space_(step.joins_spaces) {}
 
-// Spaces at both ends go and runs of them become one, where they are joined.
-absl::Status SentencePiece(const SentencePieceStep& step, size_t most, std::string* text) {
-  std::string mapped;
-  if (step.kept == nullptr) {
-    AppendMapped(step.charsmap.get(), *text, most, &mapped);
-  } else {
-    size_t done = 0;
-    const absl::string_view from = *text;
-    const auto keep = [&](size_t until) {
-      absl::StrAppend(&mapped, from.substr(done, until - done));
-    };
-    const absl::Status cut = step.kept->Cut(
-        from, Specials::kParse, [](int32_t) {},
-        [&](size_t begin, size_t end) {
-          keep(begin);
-          AppendMapped(step.charsmap.get(), from.substr(begin, end - begin), most, &mapped);
-          done = end;
-          return CheckGrowth(mapped, most);
-        });
-    RETURN_IF_ERROR(cut);
-    keep(from.size());
-  }
-  if (step.charsmap != nullptr) RETURN_IF_ERROR(CheckMapped(mapped, most));
-  if (step.joins_spaces) {
-    std::string joined;
-    for (const char byte : mapped) {
-      if (byte != ' ' || (!joined.empty() && joined.back() != ' ')) joined.push_back(byte);
+  bool is_full() const { return text_.size() > most_; }
+
+  void Take(absl::string_view unit) {
+    if (!has_begun_) {
+      if (step_.joins_spaces && unit == " ") return;
+      has_begun_ = true;
+      if (step_.adds_prefix && !step_.has_suffix_marks) TakeSpace();
     }
-    if (!joined.empty() && joined.back() == ' ') joined.pop_back();
-    mapped = std::move(joined);
+    while (is_behind_space_ && absl::ConsumePrefix(&unit, " ")) {
+    }
+    if (unit.empty()) return;
+    is_behind_space_ = step_.joins_spaces && unit.back() == ' ';
+    for (size_t space = unit.find(' '); space != absl::string_view::npos; space = unit.find(' ')) {
+      absl::StrAppend(&text_, unit.substr(0, space), Space());
+      unit.remove_prefix(space + 1);
+    }
+    text_.append(unit.data(), unit.size());
   }
-  if (step.adds_prefix && !mapped.empty()) {
-    mapped = step.has_suffix_marks ? absl::StrCat(mapped, " ") : absl::StrCat(" ", mapped);
+
+  void TakeMapped(absl::string_view from) {
+    if (step_.charsmap == nullptr) return TakeWords(from);
+    for (size_t at = 0; at < from.size() && !is_full();) {
+      const Charsmap::Replaced key = step_.charsmap->Longest(from.substr(at));
+      const auto bytes = static_cast<size_t>(CharacterAt(from, at).bytes);
+      Take(key.bytes > 0 ? key.text : from.substr(at, bytes));
+      at += key.bytes > 0 ? key.bytes : bytes;
+    }
   }
-  if (step.marks_spaces) mapped = ReplacedAll(mapped, " ", kSpaceMarkText);
-  *text = std::move(mapped);
+
+  // A mark that the text itself ends with goes with the spaces: nobody can tell them apart then.
+  std::string Text() && {
+    const absl::string_view space = Space();
+    while (step_.joins_spaces && absl::EndsWith(text_, space)) {
+      text_.resize(text_.size() - space.size());
+    }
+    if (has_begun_ && step_.adds_prefix && step_.has_suffix_marks) TakeSpace();
+    return std::move(text_);
+  }
+
+ private:
+  // Characters that are no space may be taken together.
+  void TakeWords(absl::string_view from) {
+    for (size_t at = 0; at < from.size();) {
+      const size_t end = from[at] == ' ' ? at + 1 : std::min(from.find(' ', at), from.size());
+      Take(from.substr(at, end - at));
+      at = end;
+    }
+  }
+  absl::string_view Space() const { return step_.marks_spaces ? kSpaceMark : " "; }
+  void TakeSpace() { absl::StrAppend(&text_, Space()); }
+
+  const SentencePieceStep& step_;
+  const size_t most_;
+  bool is_behind_space_;
+  bool has_begun_ = false;
+  std::string text_;
+};
+
+absl::Status SentencePiece(const SentencePieceStep& step, size_t most, std::string* text) {
+  const absl::string_view from = *text;
+  SentencePieceText made(step, most);
+  size_t done = 0;
+  const auto take = [&](size_t begin, size_t end) {
+    if (begin > done) made.Take(from.substr(done, begin - done));
+    made.TakeMapped(from.substr(begin, end - begin));
+    done = end;
+    return absl::OkStatus();
+  };
+  if (step.kept == nullptr) {
+    RETURN_IF_ERROR(take(0, from.size()));
+  } else {
+    RETURN_IF_ERROR(step.kept->Cut(
+        from, Specials::kParse, [](int32_t) {}, take));
+  }
+  if (done < from.size()) made.Take(from.substr(done));
+  std::string whole = std::move(made).Text();
+  if (step.charsmap != nullptr) RETURN_IF_ERROR(CheckMapped(whole, most));
+  *text = std::move(whole);
   return absl::OkStatus();
 }
 
@@ -353,6 +391,35 @@ class Applier {
   std::string* const text_;
 };
 
+// Tokenizers reckon which character of the given text each of the normalized one is of, and of a
+// match that is replaced it is its last.
+absl::StatusOr<bool> KeepsBeginning(const NormalizerStep& step, absl::string_view text,
+                                    RegexScratch* scratch) {
+  if (text.empty()) return true;
+  const auto first_bytes = static_cast<size_t>(CharacterAt(text, 0).bytes);
+  std::string first(text.substr(0, first_bytes));
+  if (const auto* const replace = std::get_if<ReplaceStep>(&step)) {
+    size_t match_bytes = 0;
+    if (replace->regex != nullptr) {
+      ASSIGN_OR_RETURN(const Regex::Match match,
+                       replace->regex->Find(text, 0, replace->regex->NeedsWide(text), scratch));
+      if (match.is_found && match.begin == 0) match_bytes = match.end;
+    } else if (!replace->text.empty() && absl::StartsWith(text, replace->text)) {
+      match_bytes = replace->text.size();
+    }
+    return match_bytes == 0 || (match_bytes == first_bytes && !replace->by.empty());
+  }
+  const bool may_drop =
+      std::holds_alternative<StripStep>(step) || std::holds_alternative<StripAccentsStep>(step) ||
+      std::holds_alternative<BertStep>(step) || std::holds_alternative<NmtStep>(step) ||
+      std::holds_alternative<Charsmap>(step);
+  if (!may_drop) return true;
+  if (const auto* const strip = std::get_if<StripStep>(&step); strip && !strip->is_left)
+    return true;
+  RETURN_IF_ERROR(std::visit(Applier(scratch, size_t{1} << 16, &first), step));
+  return !first.empty();
+}
+
 }  // namespace
 
 std::string ReplacedAll(absl::string_view text, absl::string_view what, absl::string_view by) {
@@ -361,9 +428,13 @@ std::string ReplacedAll(absl::string_view text, absl::string_view what, absl::st
 }
 
 absl::Status Normalize(const std::vector<NormalizerStep>& steps, RegexScratch* scratch,
-                       std::string* text) {
+                       std::string* text, bool* keeps_beginning) {
   const size_t most = text->size() * kMostGrowth + (size_t{1} << 16);
+  if (keeps_beginning != nullptr) *keeps_beginning = true;
   for (const NormalizerStep& step : steps) {
+    if (keeps_beginning != nullptr && *keeps_beginning) {
+      ASSIGN_OR_RETURN(*keeps_beginning, KeepsBeginning(step, *text, scratch));
+    }
     RETURN_IF_ERROR(std::visit(Applier(scratch, most, text), step));
     RETURN_IF_ERROR(CheckGrowth(*text, most));
   }

@@ -51,8 +51,10 @@ using NormalizerStep =
                  BertStep, NmtStep, ByteCharactersStep, Charsmap, SentencePieceStep>;
 
 // Puts `*text` through the steps. REQUIRES: UTF-8. ResourceExhausted as Regex::Find.
+// *keeps_beginning, if it is not null: the text still begins with what it began with, changed or
+// not; false: that was dropped.
 absl::Status Normalize(const std::vector<NormalizerStep>& steps, RegexScratch* scratch,
-                       std::string* text);
+                       std::string* text, bool* keeps_beginning = nullptr);
 
 // `text` with each `what`, from the left, as `by`; an empty `what` is nowhere.
 std::string ReplacedAll(absl::string_view text, absl::string_view what, absl::string_view by);

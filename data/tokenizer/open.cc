@@ -11,6 +11,7 @@
 #include "data/tokenizer/sentence_piece.h"
 #include "data/tokenizer/tiktoken.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "data/whole_file.h"
 #include "plan/errors.h"
@@ -47,10 +48,8 @@ absl::StatusOr<TokenizerParts> PartsOfFile(const std::string& path) {
 }
 
 absl::StatusOr<TokenizerParts> PartsOfFolder(const std::string& folder) {
-  for (const char* const name : {"/tokenizer.json", "/tekken.json", "/tokenizer.model"}) {
-    if (IsThere(folder + name)) return PartsOfFile(folder + name);
-  }
-  return PartsOfOlderFiles(folder);
+  const std::optional<std::string> whole = WholeTokenizerIn(folder);
+  return whole ? PartsOfFile(*whole) : PartsOfOlderFiles(folder);
 }
 
 // The text of a token in tokenizer_config.json, written as itself or as an added token; "": none.
@@ -69,8 +68,8 @@ void PutEnds(const nlohmann::json& config, TokenizerParts* parts) {
 
 absl::Status ReadBeside(const std::string& folder, TokenizerParts* parts) {
   std::set<std::string> ends;
-  for (const char* const file : {"/tokenizer_config.json", "/special_tokens_map.json"}) {
-    ASSIGN_OR_RETURN(const std::optional<nlohmann::json> json, ReadSmallJson(folder + file));
+  for (const std::string& file : FilesBesideTokenizer(folder)) {
+    ASSIGN_OR_RETURN(const std::optional<nlohmann::json> json, ReadSmallJson(file));
     if (!json) continue;
     const std::string end = StatedToken(*json, "eos_token");
     if (!end.empty()) ends.insert(end);

@@ -10,6 +10,7 @@
 #include "data/tokenizer/byte_characters.h"
 #include "data/tokenizer/categories.h"
 #include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/scripts.h"
 #include "data/unicode.h"
 #include "plan/errors.h"
 
@@ -194,6 +195,24 @@ class Cutter {
       at += static_cast<size_t>(character.bytes);
     }
     if (last != Kind::kSpace) Put(piece, begin, piece.text.size());
+    return absl::OkStatus();
+  }
+
+  // Before its first script tokenizers drop what has none.
+  absl::Status CutPiece(const ScriptsStep&, const TextPiece& piece) {
+    int32_t last = 0;
+    size_t begin = 0;
+    for (size_t at = 0; at < piece.text.size();) {
+      const Character character = CharacterAt(piece.text, at);
+      const int32_t script = CutScriptOf(character.code_point);
+      if (script != 0 && script != last) {
+        if (last != 0) Put(piece, begin, at);
+        begin = at;
+        last = script;
+      }
+      at += static_cast<size_t>(character.bytes);
+    }
+    if (last != 0) Put(piece, begin, piece.text.size());
     return absl::OkStatus();
   }
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "data/tokenizer/regex.h"
+#include "data/tokenizer/vocabulary.h"
 
 namespace weft {
 
@@ -32,9 +33,11 @@ struct ClassSplitStep {
   SplitBehavior behavior = SplitBehavior::kIsolated;
 };
 struct WordsStep {};  // runs of IsWord, runs of what is neither that nor space; space is removed
+struct ScriptsStep {
+};  // a piece a script; spaces, and unknown characters, belong to the one before
 struct MetaspaceStep {
   enum class Prepend { kAlways, kFirst, kNever };
-  std::string mark = "\xE2\x96\x81";  // U+2581
+  std::string mark = kSpaceMark;
   Prepend prepend = Prepend::kAlways;
   bool is_split = true;
 };
@@ -46,7 +49,7 @@ struct ByteLevelStep {
 };
 
 using PreTokenizerStep =
-    std::variant<SplitStep, ClassSplitStep, WordsStep, MetaspaceStep, ByteLevelStep>;
+    std::variant<SplitStep, ClassSplitStep, WordsStep, ScriptsStep, MetaspaceStep, ByteLevelStep>;
 
 struct TextPiece {
   absl::string_view text;

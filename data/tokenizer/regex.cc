@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "data/tokenizer/categories.h"
+#include "data/tokenizer/published_words.h"
 #include "plan/errors.h"
 #include "text/json.h"
 

@@ -68,7 +68,7 @@ class Regex {
 };
 
 // The expression with \s, \S, \w, \W, and, if `is_wide`, \p{..} and \d as Unicode 16 has them.
-// InvalidArgument, naming what is not known: \b, \h, classes in classes, (?m), {n}+ of Oniguruma.
+// InvalidArgument, naming what is not known: \b, \h, classes in classes, (?m).
 absl::StatusOr<std::string> WidenedExpression(absl::string_view expression, bool is_wide,
                                               RegexDialect dialect);
 

@@ -2,12 +2,15 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/tokenizer/newer_unicode.h"
 #include "data/tokenizer/regex.h"
+#include "data/tokenizer/scripts.h"
 #include "plan/errors.h"
 #include "text/json.h"
 
@@ -27,14 +30,42 @@ void AppendRange(char32_t first, char32_t last, std::string* members) {
   absl::StrAppendFormat(members, "\\x{%x}-\\x{%x}", first, last);
 }
 
-// General categories alone: a script's name means its extensions to PCRE2, and the script itself
-// to the others.
 bool IsCategory(absl::string_view name) {
   constexpr absl::string_view kNames[] = {
       "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
       "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi",
       "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+// Names are alike whatever their capitals, and without spaces, - and _.
+std::string Folded(absl::string_view name) {
+  std::string folded;
+  for (const char byte : name) {
+    if (byte != ' ' && byte != '-' && byte != '_')
+      folded.push_back(absl::ascii_tolower(static_cast<unsigned char>(byte)));
+  }
+  return folded;
+}
+
+// Null: no script has the name.
+const NamedScript* FindScript(absl::string_view name) {
+  for (const NamedScript& script : ScriptNames()) {
+    if (Folded(script.name) == Folded(name)) return &script;
+  }
+  return nullptr;
+}
+
+// Members of a script. To PCRE2 a name alone means the characters that the script uses, and to the
+// others those that are of it. One that it does not know is in no text that is not wide.
+std::string ScriptMembers(const NamedScript& script, bool is_wide) {
+  std::string members;
+  if (!script.is_newer) absl::StrAppend(&members, "\\p{sc:", script.name, "}");
+  for (const NewerScript& range : NewerScripts()) {
+    const bool is_of_it = absl::string_view(range.script) == script.name;
+    if (is_of_it && (is_wide || script.is_newer)) AppendRange(range.first, range.last, &members);
+  }
+  return members;
 }
 
 // Members of \p{name}. REQUIRES: a general category.
@@ -79,14 +110,29 @@ class Widener {
   absl::Status Unknown(absl::string_view what) const {
     return absl::InvalidArgumentError(absl::StrCat(
         "found ", what, " at byte ", at_, " of the expression, which is not built in; known are ",
-        "literals, classes without classes inside, \\p{L} and the like, \\s, \\w, \\d, groups, ",
+        "literals, classes without classes inside, \\p{L}, \\p{Han} and the like, \\s, \\w, \\d, "
+        "groups, ",
         "alternatives, look-around and repetitions"));
   }
 
   absl::Status TakeOutside() {
-    if (text_[at_] == '(') RETURN_IF_ERROR(CheckGroup());
-    if (text_[at_] == '{') RETURN_IF_ERROR(CheckRepetition());
-    if (text_[at_] == '[') {
+    const char next = text_[at_];
+    if (next == '(') {
+      RETURN_IF_ERROR(CheckGroup());
+      groups_.push_back(out_.size());
+    }
+    if (next == '{') {
+      ASSIGN_OR_RETURN(const bool is_repetition, TakeRepetition());
+      if (is_repetition) return absl::OkStatus();
+    }
+    if (next == ')' && !groups_.empty()) {
+      atom_ = groups_.back();
+      groups_.pop_back();
+    } else if (!absl::StrContains("?*+", absl::string_view(&next, 1)) &&
+               (next & '\xC0') != '\x80') {
+      atom_ = absl::StrContains("(|^", absl::string_view(&next, 1)) ? kNowhere : out_.size();
+    }
+    if (next == '[') {
       in_class_ = true;
       out_.push_back(text_[at_++]);
       if (at_ < text_.size() && text_[at_] == '^') out_.push_back(text_[at_++]);
@@ -103,7 +149,7 @@ class Widener {
   // Groups that are known: plain, (?:, look-around, atomic, named, and (?i or (?x: m and s change
   // their meaning with the dialect. Oniguruma has an option without : reach over the alternatives
   // behind it, unless it begins the expression.
-  absl::Status CheckGroup() const {
+  absl::Status CheckGroup() {
     const absl::string_view rest = text_.substr(at_ + 1);
     if (absl::StartsWith(rest, "*")) return Unknown("a group (*");
     if (!absl::StartsWith(rest, "?")) return absl::OkStatus();
@@ -111,6 +157,7 @@ class Widener {
       if (absl::StartsWith(rest, known)) return absl::OkStatus();
     }
     const size_t end = rest.find_first_not_of(is_oniguruma_ ? "ix-" : "isx-", 1);
+    is_extended_ |= absl::StrContains(rest.substr(0, std::min(end, rest.size())), "x");
     const bool is_known = end != absl::string_view::npos && end > 1 &&
                           (rest[end] == ':' || (rest[end] == ')' && (!is_oniguruma_ || at_ == 0)));
     if (is_known) return absl::OkStatus();
@@ -118,20 +165,32 @@ class Widener {
         absl::StrCat("a group (", Shortened(rest.substr(0, std::min(end, rest.size()) + 1))));
   }
 
-  // PCRE2 takes {,n} as it stands, and {n,m}+ and {n}? as one possessive or lazy repetition where
-  // Oniguruma has two, one of the other.
-  absl::Status CheckRepetition() const {
+  // Takes what stands at a {, and returns true if that is a repetition. Of Oniguruma {,n} is {0,n},
+  // and what follows a repetition repeats it, where PCRE2 has {n,m}+ and {n}? as one of its own
+  // kind: what is repeated becomes a group.
+  absl::StatusOr<bool> TakeRepetition() {
     const absl::string_view rest = text_.substr(at_ + 1);
     const size_t end = rest.find_first_not_of("0123456789,");
-    if (end == absl::string_view::npos || rest[end] != '}' || end == 0) return absl::OkStatus();
+    if (end == absl::string_view::npos || rest[end] != '}' || end == 0) return false;
     const absl::string_view counts = rest.substr(0, end);
-    const absl::string_view shown = text_.substr(at_, end + 3);
-    if (counts[0] == ',')
-      return Unknown(absl::StrCat("the repetition ", Shortened(shown.substr(0, end + 2))));
-    if (!is_oniguruma_ || end + 1 >= rest.size()) return absl::OkStatus();
+    if (counts == ",") return false;
+    if (counts[0] == ',' && !is_oniguruma_) {
+      return Unknown(absl::StrCat("the repetition ", Shortened(text_.substr(at_, end + 2))));
+    }
+    absl::StrAppend(&out_, counts[0] == ',' ? "{0" : "{", counts, "}");
+    at_ += end + 2;
+    if (!is_oniguruma_ || at_ >= text_.size()) return true;
     const bool is_exact = !absl::StrContains(counts, ",");
-    const bool is_twice = rest[end + 1] == '+' || (rest[end + 1] == '?' && is_exact);
-    return is_twice ? Unknown(absl::StrCat("the repetition ", Shortened(shown))) : absl::OkStatus();
+    const char next = text_[at_];
+    const bool is_lazy = next == '?' && !is_exact;
+    const bool is_repeated = next == '+' || next == '*' || next == '{' || next == '?';
+    if (!is_repeated || is_lazy) return true;
+    if (atom_ == kNowhere || is_extended_) {
+      return Unknown(absl::StrCat("a repetition of the repetition {", Shortened(counts), "}"));
+    }
+    out_.insert(atom_, "(?:");
+    out_.push_back(')');
+    return true;
   }
 
   absl::Status TakeInClass() {
@@ -152,6 +211,7 @@ class Widener {
   }
 
   absl::Status TakeEscape() {
+    if (!in_class_) atom_ = out_.size();
     if (at_ + 1 >= text_.size()) return Unknown("a \\ at the end");
     const char kind = text_[at_ + 1];
     switch (kind) {
@@ -214,11 +274,14 @@ class Widener {
       name.remove_prefix(1);
     }
     if (name == "C" || name == "Cn") return Unknown("\\p{C}");
-    if (!IsCategory(name)) {
-      return Unknown(absl::StrCat("\\p{", Shortened(name), "}, which is no general category,"));
+    const NamedScript* const script = FindScript(name);
+    if (!IsCategory(name) && script == nullptr) {
+      return Unknown(
+          absl::StrCat("\\p{", Shortened(name), "}, which is no general category and no script,"));
     }
     if (is_negated && in_class_) return Unknown("a negated property in a class");
-    Put(Property(name, is_wide_), is_negated);
+    Put(script != nullptr ? ScriptMembers(*script, is_wide_) : Property(name, is_wide_),
+        is_negated);
     at_ = end;
     return absl::OkStatus();
   }
@@ -226,9 +289,14 @@ class Widener {
   const absl::string_view text_;
   const bool is_wide_;
   const bool is_oniguruma_;
+  static constexpr size_t kNowhere = static_cast<size_t>(-1);
+
   std::string out_;
   size_t at_ = 0;
   bool in_class_ = false;
+  bool is_extended_ = false;    // spaces may stand before a repetition
+  size_t atom_ = kNowhere;      // in out_: what a repetition here repeats
+  std::vector<size_t> groups_;  // in out_: those that are open
 };
 
 }  // namespace

@@ -268,12 +268,11 @@ absl::StatusOr<TokenizerParts> PartsOfSentencePiece(absl::string_view bytes,
   }
   if (!kept.empty()) step.kept = std::make_shared<const AddedTokens>(kept);
   parts.normalizer.emplace_back(std::move(step));
-  parts.decoder = {ReplaceDecoding{"\xE2\x96\x81", " "}, ByteFallbackDecoding{}, FuseDecoding{}};
-  // The space that was put before the text goes again, one that was put behind it stays: so
-  // sentencepiece decodes.
-  if (model.adds_prefix && !model.has_suffix_marks) {
-    parts.decoder.emplace_back(StripDecoding{" ", 1, 0});
+  if (model.adds_prefix || model.joins_spaces) {
+    parts.decoder.emplace_back(StartDecoding{kSpaceMark, !model.joins_spaces});
   }
+  parts.decoder.insert(parts.decoder.end(),
+                       {ReplaceDecoding{kSpaceMark, " "}, ByteFallbackDecoding{}, FuseDecoding{}});
   if (model.model_type == 2) {
     parts.model = BpeOf(model);
   } else {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/json_text.h"
+#include "data/tokenizer/published_words.h"
 #include "plan/errors.h"
 #include "text/json.h"
 
@@ -17,26 +18,11 @@ namespace {
 
 using NamedId = std::pair<const char*, int32_t>;
 
-constexpr char kR50k[] =
-    R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)";
-constexpr char kCl100k[] =
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|)"
-    R"(\s++$|\s*[\r\n]|\s+(?!\S)|\s)";
-constexpr char kO200k[] =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|)"
-    R"(\s+(?!\S)|\s+)";
-constexpr char kLlama3[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
-    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
-
 constexpr char kEnd[] = "<|endoftext|>";
 
 struct Encoding {
   const char* name;
-  const char* expression;
+  const char* words;  // of AllPublishedWords
   std::vector<NamedId> specials;
   // Ids between these that are not among them: <|reserved_id|> (o200k_harmony), or, numbered from
   // 0, <|reserved_special_token_n|> (llama3).
@@ -46,10 +32,10 @@ struct Encoding {
 // openai_public.py of tiktoken 0.14; tokenizer_config.json of Llama 3.1.
 const std::vector<Encoding>& Encodings() {
   static const auto* const encodings = new std::vector<Encoding>{
-      {"r50k_base", kR50k, {{kEnd, 50256}}, 0, 0},
-      {"p50k_base", kR50k, {{kEnd, 50256}}, 0, 0},
+      {"r50k_base", "r50k", {{kEnd, 50256}}, 0, 0},
+      {"p50k_base", "r50k", {{kEnd, 50256}}, 0, 0},
       {"cl100k_base",
-       kCl100k,
+       "cl100k",
        {{kEnd, 100257},
         {"<|fim_prefix|>", 100258},
         {"<|fim_middle|>", 100259},
@@ -57,9 +43,9 @@ const std::vector<Encoding>& Encodings() {
         {"<|endofprompt|>", 100276}},
        0,
        0},
-      {"o200k_base", kO200k, {{kEnd, 199999}, {"<|endofprompt|>", 200018}}, 0, 0},
+      {"o200k_base", "o200k", {{kEnd, 199999}, {"<|endofprompt|>", 200018}}, 0, 0},
       {"o200k_harmony",
-       kO200k,
+       "o200k",
        {{"<|startoftext|>", 199998},
         {kEnd, 199999},
         {"<|reserved_200000|>", 200000},
@@ -79,7 +65,7 @@ const std::vector<Encoding>& Encodings() {
        200013,
        201088},
       {"llama3",
-       kLlama3,
+       "llama3",
        {{"<|begin_of_text|>", 128000},
         {"<|end_of_text|>", 128001},
         {"<|finetune_right_pad_id|>", 128004},
@@ -224,7 +210,8 @@ absl::StatusOr<TokenizerParts> PartsOfTiktoken(absl::string_view text, const std
     if (name != encoding.name) continue;
     TokenizerParts parts;
     ASSIGN_OR_RETURN(Vocabulary tokens, ReadRanks(text, path));
-    RETURN_IF_ERROR(FinishByRank(std::move(tokens), encoding.expression, path, &parts));
+    RETURN_IF_ERROR(
+        FinishByRank(std::move(tokens), PublishedExpression(encoding.words), path, &parts));
     for (const auto& [content, id] : encoding.specials) {
       RETURN_IF_ERROR(AddSpecial(content, id, path, &parts));
     }

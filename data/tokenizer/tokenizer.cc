@@ -46,6 +46,18 @@ absl::StatusOr<Tokenizer> Tokenizer::Make(TokenizerParts parts) {
     }
     (token.is_normalized ? normalized : as_given).push_back(std::move(token));
   }
+  for (const std::vector<AddedToken>* const each : {&as_given, &normalized}) {
+    size_t bytes = 0;
+    for (const AddedToken& token : *each) bytes += token.content.size();
+    if (bytes <= kMostAddedBytesTogether) continue;
+    return absl::InvalidArgumentError(absl::StrCat("found added tokens of ", bytes,
+                                                   " bytes together, expected at most ",
+                                                   kMostAddedBytesTogether));
+  }
+  for (const PreTokenizerStep& step : parts.pre_tokenizer) {
+    const auto* const space = std::get_if<MetaspaceStep>(&step);
+    tokenizer.asks_first_ |= space && space->prepend == MetaspaceStep::Prepend::kFirst;
+  }
   tokenizer.as_given_ = AddedTokens(as_given);
   tokenizer.normalized_ = AddedTokens(normalized);
   tokenizer.parts_ = std::move(parts);
@@ -84,8 +96,11 @@ absl::Status Tokenizer::EncodeRest(absl::string_view text, bool is_first, Specia
                                    TokenizerScratch* scratch, std::vector<int32_t>* ids) const {
   if (!parts_.normalizer.empty()) {
     scratch->normalized_.assign(text.data(), text.size());
-    RETURN_IF_ERROR(Normalize(parts_.normalizer, &scratch->pieces_.regex, &scratch->normalized_));
+    bool keeps_beginning = true;
+    RETURN_IF_ERROR(Normalize(parts_.normalizer, &scratch->pieces_.regex, &scratch->normalized_,
+                              asks_first_ ? &keeps_beginning : nullptr));
     text = scratch->normalized_;
+    is_first = is_first && keeps_beginning;
   }
   if (normalized_.empty()) return EncodePieces(text, is_first, scratch, ids);
   return normalized_.Cut(
@@ -157,9 +172,13 @@ std::string DecodeStream::Take(int32_t id) {
   const std::string text = tokenizer_->Decode(ids_, false, true);
   if (!absl::StartsWith(text, shown_) || text.size() == shown_.size()) return "";
   std::string added = text.substr(shown_.size());
-  ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(num_before_));
+  // Ids that have no text of their own may be one more beginning to the decoder: then those before
+  // them stay.
+  const std::vector<int32_t> last(ids_.begin() + static_cast<ptrdiff_t>(num_before_), ids_.end());
+  std::string text_of_last = tokenizer_->Decode(last, false, true);
+  shown_ = text_of_last.empty() ? text : std::move(text_of_last);
+  if (shown_ != text) ids_ = last;
   num_before_ = ids_.size();
-  shown_ = tokenizer_->Decode(ids_, false, true);
   return added;
 }
 

@@ -71,7 +71,7 @@ class Tokenizer {
   // tokenizer.json before all, or the file itself, beside which nothing is read. InvalidArgument:
   // "file: which key, what was found, what was expected".
   static absl::StatusOr<Tokenizer> Open(const std::string& path);
-  // InvalidArgument: the contents of an added token cannot be normalized.
+  // InvalidArgument: the contents of an added token cannot be normalized, or they are too many.
   static absl::StatusOr<Tokenizer> Make(TokenizerParts parts);
 
   // Appends the ids of a text. InvalidArgument: bytes that are no UTF-8, or a special token, where
@@ -110,6 +110,7 @@ class Tokenizer {
 
   TokenizerParts parts_;
   AddedTokens as_given_, normalized_;
+  bool asks_first_ = false;  // a step minds whether a piece begins the text
   std::set<int32_t> special_ids_;
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "data/tokenizer/byte_characters.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "data/whole_file.h"
 #include "plan/errors.h"
 #include "text/json.h"
@@ -239,16 +240,15 @@ absl::StatusOr<TokenizerParts> PartsOfTokenizerJson(const LargeJson& json,
 }
 
 absl::StatusOr<TokenizerParts> PartsOfOlderFiles(const std::string& folder) {
-  const std::string path = folder + "/vocab.json";
+  const std::string path = absl::StrCat(folder, "/", kVocabFile);
   absl::StatusOr<std::string> vocab = ReadWholeFile(path, kMostIndexBytes);
   if (!vocab.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        vocab.status().message(), "; expected a folder with tokenizer.json, tekken.json, ",
-        "tokenizer.model, or with vocab.json and merges.txt"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(vocab.status().message(), "; expected a folder with ", TokenizerFileNames()));
   }
-  RETURN_IF_ERROR(CheckClass(folder + "/tokenizer_config.json"));
+  RETURN_IF_ERROR(CheckClass(absl::StrCat(folder, "/", kConfigFile)));
   ASSIGN_OR_RETURN(const std::string merges,
-                   ReadWholeFile(folder + "/merges.txt", kMostIndexBytes));
+                   ReadWholeFile(absl::StrCat(folder, "/", kMergesFile), kMostIndexBytes));
   ASSIGN_OR_RETURN(const std::optional<Value> map, ReadSmallJson(path));
   LargeJson json;
   json.rest = {{"model", {{"type", "BPE"}}},
@@ -270,7 +270,7 @@ absl::StatusOr<TokenizerParts> PartsOfOlderFiles(const std::string& folder) {
   if (end != map->end()) {
     added.push_back({{"content", kEndOfText}, {"id", *end}, {"special", true}});
   }
-  const std::string beside = folder + "/added_tokens.json";
+  const std::string beside = absl::StrCat(folder, "/", kMoreTokensFile);
   ASSIGN_OR_RETURN(const std::optional<Value> more, ReadSmallJson(beside));
   if (more) {
     for (const auto& [content, id] : more->items()) {

@@ -35,7 +35,4 @@ struct JsonPattern {
 absl::StatusOr<JsonPattern> ReadPattern(const nlohmann::json& json, const std::string& path,
                                         const char* where);
 
-// The expression by which GPT-2's byte level cuts words.
-extern const char kGpt2Expression[];
-
 }  // namespace weft

@@ -12,10 +12,14 @@
 namespace weft {
 
 inline constexpr int32_t kNoToken = -1;
+// U+2581 stands for a space in the tokens of sentencepiece, and in those that are like them.
+inline constexpr char kSpaceMark[] = "\xE2\x96\x81";
 // A token of a file that lists tokens without merges has at most so many bytes: looking for its
 // merges takes the square of it.
 inline constexpr size_t kMostTokenBytes = 512;
-inline constexpr size_t kMostAddedBytes = 4096;           // of an added token
+inline constexpr size_t kMostAddedBytes = 4096;  // of an added token
+// All of them together have at most so many: finding them takes some 60 times that.
+inline constexpr size_t kMostAddedBytesTogether = size_t{4} << 20;
 inline constexpr int32_t kMostTokens = int32_t{1} << 22;  // ids are below it
 
 // Returns a hash of any bytes; the same on each machine of one byte order.

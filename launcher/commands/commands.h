@@ -31,8 +31,9 @@ void AddJobChanges(CLI::App& app, int* exit_code);
 void AddHostVerbs(CLI::App& app, int* exit_code);
 void AddCalibrate(CLI::App& app, const std::string& program, int* exit_code);
 void AddDoctor(CLI::App& app, int* exit_code);
-// data prepare
+// data prepare, data cache
 void AddData(CLI::App& app, int* exit_code);
+void AddDataCache(CLI::App& data, int* exit_code);
 void AddEval(CLI::App& app, int* exit_code);
 void AddGenerate(CLI::App& app, int* exit_code);
 void AddExport(CLI::App& app, int* exit_code);

@@ -12,6 +12,7 @@
 #include "data/prepare/document_ends.h"
 #include "data/prepare/prepare.h"
 #include "data/prepare/text_inputs.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "data/unicode.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/option_checks.h"
@@ -218,8 +219,7 @@ void AddData(CLI::App& app, int* exit_code) {
       ->required();
   prepare
       ->add_option("--tokenizer", arguments->tokenizer,
-                   "a folder with tokenizer.json, tekken.json, tokenizer.model, or vocab.json and "
-                   "merges.txt; or such a file")
+                   absl::StrCat("a folder with ", TokenizerFileNames(), "; or such a file"))
       ->required();
   prepare->add_option("--output", arguments->output, "the files to write, without .bin")
       ->required();
@@ -243,6 +243,7 @@ void AddData(CLI::App& app, int* exit_code) {
                     "replace an output that is there, and begin unfinished work anew");
   prepare->add_flag("--json", arguments->json, "one JSON object instead of the summary");
   prepare->callback([arguments, exit_code] { *exit_code = DataPrepare(*arguments); });
+  AddDataCache(*data, exit_code);
 }
 
 }  // namespace weft

@@ -17,6 +17,7 @@
 #include "data/prepare/token_cache.h"
 #include "data/sampling.h"
 #include "data/token_file.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
 #include "launcher/commands/option_checks.h"
@@ -24,7 +25,6 @@
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/inference/inference_run.h"
 #include "launcher/job_file/hub_cache.h"
-#include "launcher/job_file/text_data.h"
 #include "launcher/machine/machine.h"
 #include "plan/block/tensors.h"
 #include "plan/errors.h"
@@ -37,7 +37,7 @@ namespace {
 struct EvalArguments {
   InferenceOptions options;
   std::vector<std::string> data;
-  std::string dtype_name, tokenizer;
+  std::string dtype_name, tokenizer, text_key = "text";
   std::optional<int64_t> seq_len, steps;
   int64_t batch = 0;  // 0: as the run
   bool json = false;
@@ -229,10 +229,15 @@ absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
     return absl::InvalidArgumentError(
         "XDG_CACHE_HOME, HOME: neither says where the tokens may be kept; set one");
   }
+  TokenCache cache(std::move(request));
   choice->format = TokenFormat::kNanogpt;
   for (std::string& file : arguments->data) {
     ASSIGN_OR_RETURN(const TextFormat format, FormatOfName(file));
-    ASSIGN_OR_RETURN(const auto tokens, TokensOfText(file, format, request));
+    const NamedText text = {.path = file, .format = format, .text_key = arguments->text_key};
+    ASSIGN_OR_RETURN(std::optional<CachedTokens> tokens, cache.Find(text));
+    if (!tokens) {
+      ASSIGN_OR_RETURN(tokens, cache.Make(text));
+    }
     file = tokens->path;
     choice->dtype = tokens->item_bytes == 2 ? TokenDtype::kUint16 : TokenDtype::kUint32;
   }
@@ -275,6 +280,8 @@ void AddEval(CLI::App& app, int* exit_code) {
   eval->add_option("--tokenizer", arguments->tokenizer,
                    "of texts in --data: a folder, or its file; default: the Hugging Face "
                    "directory's");
+  eval->add_option("--text-key", arguments->text_key,
+                   "key of a row of such a text that holds it; default: text");
   eval->add_option("--dtype", arguments->dtype_name,
                    "of an id in files without a header; default: the run's, or uint16")
       ->check(CLI::IsMember({"uint16", "uint32"}));

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "data/text_ends.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "data/whole_file.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/inference_options.h"
@@ -20,7 +21,6 @@
 #include "launcher/inference/checkpoint_target.h"
 #include "launcher/inference/inference_run.h"
 #include "launcher/inference/token_text.h"
-#include "launcher/job_file/text_data.h"
 #include "plan/errors.h"
 #include "plan/memory/inference_memory.h"
 #include "process/signals.h"
@@ -249,8 +249,8 @@ void AddGenerate(CLI::App& app, int* exit_code) {
   prompt->excludes(file)->excludes(ids);
   file->excludes(ids);
   generate->add_option("--tokenizer", arguments->tokenizer,
-                       "for models of token ids: a folder with tokenizer.json, tekken.json, "
-                       "tokenizer.model, or vocab.json and merges.txt; or such a file");
+                       absl::StrCat("for models of token ids: a folder with ", TokenizerFileNames(),
+                                    "; or such a file"));
   generate
       ->add_option("--specials", arguments->specials,
                    "special tokens in the prompt: refuse, text (as any other) or parse")

@@ -67,9 +67,7 @@ absl::Status Keep(const RunIdentified& run, const JobSpec& job, const RunPaths& 
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<PreparedJob> PrepareJob(
+absl::StatusOr<PreparedJob> JudgeJob(
     const std::string& path, const JobFileOptions& options,
     const std::function<absl::Status(const JobSpec&)>& check_job,
     const std::function<absl::Status(const JobSpec&, const Plan&)>& check_plan, int* exit_code) {
@@ -106,6 +104,20 @@ absl::StatusOr<PreparedJob> PrepareJob(
   }
   prepared.paths = PathsOf(job);
   return prepared;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedJob> PrepareJob(
+    const std::string& path, const JobFileOptions& options,
+    const std::function<absl::Status(const JobSpec&)>& check_job,
+    const std::function<absl::Status(const JobSpec&, const Plan&)>& check_plan, int* exit_code) {
+  JobFileOptions judged = options;
+  judged.on_tokens = nullptr;
+  absl::StatusOr<PreparedJob> prepared = JudgeJob(path, judged, check_job, check_plan, exit_code);
+  // Texts are tokenised for a job that nothing else stands against; that may take hours.
+  if (!prepared.ok() || prepared->file.has_tokens || !options.on_tokens) return prepared;
+  return JudgeJob(path, options, check_job, check_plan, exit_code);
 }
 
 absl::StatusOr<Continuation> LookAtRun(const PreparedJob& prepared,

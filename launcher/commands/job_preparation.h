@@ -24,7 +24,8 @@ struct PreparedJob {
   std::vector<std::string> data;  // fingerprints
 };
 
-// Does everything that can go wrong before a run folder is touched. Where it does not return a job
+// Does everything that can go wrong before a run folder is touched; what takes long, texts into
+// tokens, after all else (both checks are then asked twice). Where it does not return a job
 // it has said why, and *exit_code is what the command ends with.
 absl::StatusOr<PreparedJob> PrepareJob(
     const std::string& path, const JobFileOptions& options,

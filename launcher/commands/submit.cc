@@ -194,11 +194,13 @@ int Submit(SubmitArguments arguments) {
     if (!set.ok()) return Fail(set);
   }
   if (IsForKubernetes(arguments)) return SubmitPods(arguments);
-  // A script that is only printed needs no tokens.
+  // A script that is only printed needs no tokens; what an array's runs have in common is none.
   if (arguments.dry_run) arguments.options.on_tokens = nullptr;
+  JobFileOptions options = arguments.options;
+  if (!arguments.lists.empty()) options.on_tokens = nullptr;
   int exit_code = kExitOk;
   const absl::StatusOr<PreparedJob> prepared = PrepareJob(
-      arguments.path, arguments.options, [](const JobSpec&) { return absl::OkStatus(); },
+      arguments.path, options, [](const JobSpec&) { return absl::OkStatus(); },
       [](const JobSpec&, const Plan&) { return absl::OkStatus(); }, &exit_code);
   if (!prepared.ok()) return exit_code;
   if (IsForSlurm(arguments, *prepared)) return SubmitBatch(arguments, *prepared);

@@ -48,6 +48,11 @@ std::optional<std::vector<Task>> PrepareTasks(const ArraySubmission& array, cons
   return tasks;
 }
 
+bool HaveTokens(const std::vector<Task>& tasks) {
+  return std::all_of(tasks.begin(), tasks.end(),
+                     [](const Task& task) { return task.prepared.file.has_tokens; });
+}
+
 // The nodes have to be enough for whichever task comes there. It bears the array's name.
 PreparedJob Largest(const std::vector<Task>& tasks, const std::string& name) {
   const auto mebibytes = [](const Task& task) {
@@ -90,7 +95,13 @@ int SubmitArray(const ArraySubmission& array, const PreparedJob& base) {
   const absl::StatusOr<std::vector<Sets>> lists = ArrayTasks(array.lists);
   if (!lists.ok()) return Fail(lists.status());
   int exit_code = kExitOk;
-  const std::optional<std::vector<Task>> tasks = PrepareTasks(array, base, *lists, &exit_code);
+  // All are judged before the texts of any are tokenised.
+  ArraySubmission judged = array;
+  judged.options.on_tokens = nullptr;
+  std::optional<std::vector<Task>> tasks = PrepareTasks(judged, base, *lists, &exit_code);
+  if (tasks && array.options.on_tokens && !HaveTokens(*tasks)) {
+    tasks = PrepareTasks(array, base, *lists, &exit_code);
+  }
   if (!tasks) return exit_code;
   // The folder of the array is that of the job without the lists.
   SlurmSubmission submission = array.submission;

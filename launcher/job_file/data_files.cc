@@ -105,17 +105,32 @@ bool IsPath(const Value& value) {
          !(ParseNumber(value.scalar) || value.word() == "true" || value.word() == "false");
 }
 
-std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
-                                    const DataFileOptions& options, Issues* issues,
-                                    std::vector<std::string>* notes) {
-  std::vector<DataSource> sources;
+// A list of files, and the keys of their rows where such are given: in pairs.
+struct NamedSources {
+  std::vector<DataSource> files;
+  std::vector<Value> text_keys;  // null: none is given
+
+  // The list as the job has it.
+  Value Printed() {
+    Value list = PrintField(&files);
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (!text_keys[i].is_null()) list.items[i].Put(kTextKey, text_keys[i]);
+    }
+    return list;
+  }
+};
+
+NamedSources ReadSources(const Value& data, absl::string_view name, const DataFileOptions& options,
+                         Issues* issues, std::vector<std::string>* notes) {
+  NamedSources sources;
   const std::string key = absl::StrCat("data.", name);
   const Value* list = data.Find(name);
   if (list == nullptr || list->is_null()) return sources;
   std::vector<std::pair<Place, double>> weights;
   for (const Value& item : list->is_list() ? list->items : std::vector<Value>{*list}) {
     if (IsPath(item)) {
-      AddFiles(item.scalar, item, key, options, issues, &sources, notes);
+      AddFiles(item.scalar, item, key, options, issues, &sources.files, notes);
+      sources.text_keys.resize(sources.files.size());
       continue;
     }
     if (!item.is_map()) {
@@ -124,16 +139,38 @@ std::vector<DataSource> ReadSources(const Value& data, absl::string_view name,
     }
     const ValueReader values(item, key, issues);
     for (const auto& [entry, node] : item.entries) {
-      if (entry == "path" || entry == "weight") continue;
-      issues->Add(node.place, absl::StrCat(key, ".", entry), "unknown key; known are path, weight");
+      if (entry == "path" || entry == "weight" || entry == kTextKey) continue;
+      issues->Add(node.place, absl::StrCat(key, ".", entry),
+                  absl::StrCat("unknown key; known are path, ", kTextKey, ", weight"));
     }
     if (const auto weight = values.Number("weight")) weights.emplace_back(item.place, *weight);
     const std::optional<std::string> path = values.Text("path");
-    if (path) AddFiles(*path, item, key, options, issues, &sources, notes);
+    if (path) AddFiles(*path, item, key, options, issues, &sources.files, notes);
+    Value text_key;
+    if (const auto given = values.Text(kTextKey)) {
+      text_key = Value::Scalar(*given, item.Find(kTextKey)->place);
+      if (given->empty())
+        values.Wrong(kTextKey, "empty; name the key of a row that holds its text");
+    }
+    sources.text_keys.resize(sources.files.size(), text_key);
     if (!item.Find("path")) issues->Add(item.place, absl::StrCat(key, ".path"), "missing");
   }
   CheckWeights(weights, key, issues);
   return sources;
+}
+
+// Rows are tokenised; files of tokens, and bytes, have none.
+void CheckTextKeys(const NamedSources& sources, absl::string_view key, const Value& format,
+                   Issues* issues) {
+  const bool is_text = format.is_scalar() && (format.word() == kTextByName ||
+                                              ParseWord<TextFormat>(format.word(), "").ok());
+  for (const Value& text_key : sources.text_keys) {
+    if (is_text || text_key.is_null()) continue;
+    issues->Add(text_key.place, absl::StrCat(key, ".", kTextKey),
+                absl::StrCat("is of JSON lines that are tokenised, and data.format is ",
+                             format.is_scalar() ? format.word() : "not known",
+                             "; leave it out, or name a tokenizer with data.tokenizer"));
+  }
 }
 
 // Returns what stands at data.format once the first file has been looked at; null: it cannot be
@@ -175,10 +212,13 @@ Value SettledFormat(const ValueReader& values, const std::vector<DataSource>& tr
 
 Value SettledData(const Value& data, const DataFileOptions& options, Issues* issues,
                   std::vector<std::string>* notes) {
-  std::vector<DataSource> train = ReadSources(data, "train", options, issues, notes);
-  std::vector<DataSource> valid = ReadSources(data, "valid", options, issues, notes);
+  NamedSources train = ReadSources(data, "train", options, issues, notes);
+  NamedSources valid = ReadSources(data, "valid", options, issues, notes);
   Value settled = data;
-  const Value format = SettledFormat(ValueReader(data, "data", issues), train, options, notes);
+  const Value format =
+      SettledFormat(ValueReader(data, "data", issues), train.files, options, notes);
+  CheckTextKeys(train, "data.train", format, issues);
+  CheckTextKeys(valid, "data.valid", format, issues);
   const auto put = [&](absl::string_view key, Value value) {
     if (const Value* const before = data.Find(key)) value.place = before->place;
     settled.Put(key, std::move(value));
@@ -186,8 +226,8 @@ Value SettledData(const Value& data, const DataFileOptions& options, Issues* iss
   const Value* const given = data.Find("train");
   const bool is_given =
       given != nullptr && !given->is_null() && !(given->is_list() && given->items.empty());
-  put("train", is_given ? Value::List(PrintField(&train).items) : Value());
-  put("valid", PrintField(&valid));
+  put("train", is_given ? Value::List(train.Printed().items) : Value());
+  put("valid", valid.Printed());
   put("format", format);
   return settled;
 }

@@ -21,6 +21,10 @@ struct DataFileOptions {
 // stated. None is a TokenFormat.
 inline constexpr char kTextByName[] = "text by name";
 
+// The key of an entry of data.train that says which key of a row of JSON lines holds the text. It
+// stays in what SettledData returns, for whoever tokenises the text.
+inline constexpr char kTextKey[] = "text_key";
+
 // Returns section `data` with the files that data.train and data.valid mean, absolute and each by
 // its name, and with the format that they have.
 Value SettledData(const Value& data, const DataFileOptions& options, Issues* issues,

@@ -127,6 +127,16 @@ void NoteRepeats(const JobSpec& job, int64_t held_out, std::vector<std::string>*
                        : absl::StrCat(", steps: ", held_out / batch, " would read each once")));
 }
 
+// Who names what parts documents may take it for what keeps them apart.
+void NoteCrossedDocuments(const DataSpec& data, std::vector<std::string>* notes) {
+  const bool has_marks = data.bos_token_id || data.eos_token_id;
+  if (!has_marks || data.reset_attention_mask) return;
+  notes->push_back(absl::StrCat(
+      data.eos_token_id ? "data.eos_token_id" : "data.bos_token_id",
+      ": stands between documents, and attention crosses it; data.reset_attention_mask true keeps "
+      "each document to itself"));
+}
+
 // Steps at the end whose learning rate is 0 change nothing.
 void NoteStepsWithoutRate(const JobSpec& job, std::vector<std::string>* notes) {
   const int64_t steps = job.training.steps;
@@ -241,6 +251,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text, const std::string& 
   if (!issues.empty()) return absl::InvalidArgumentError(issues.Text());
   if (options.to_run && tree->Find("resolved") == nullptr) {
     NoteStepsWithoutRate(file.job, &file.notes);
+    NoteCrossedDocuments(file.job.data, &file.notes);
   }
   file.tree = *std::move(tree);
   return file;

@@ -20,7 +20,8 @@ struct JobFileOptions {
   bool check_files = true;             // false: data files need not be on this machine
   bool fresh = false;                  // a run that is there already is not gone on with
   bool to_run = false;                 // refuse what can be planned but not run yet
-  // Given, texts are tokenised, and this is told how far that is.
+  // Given, texts are tokenised, and this is told how far that is. What the file says besides is
+  // judged afterwards: read it without first.
   std::function<void(const PrepareProgress&)> on_tokens = {};
   int token_threads = 1;                    // by so many threads
   std::optional<std::string> cluster = {};  // replaces the job's cluster, before `sets`

@@ -9,9 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "data/prepare/token_cache.h"
 #include "data/sampling.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "launcher/job_file/data_files.h"
 #include "launcher/job_file/hub_cache.h"
 #include "launcher/job_file/run_paths.h"
+#include "plan/errors.h"
 
 namespace weft {
 namespace {
@@ -19,21 +21,19 @@ namespace {
 // Steps of a job whose epochs cannot be counted where it is planned.
 constexpr int64_t kAssumedSteps = 1000;
 
-constexpr const char* kTokenizerFiles[] = {"/tokenizer.json", "/tekken.json", "/tokenizer.model",
-                                           "/vocab.json"};
-
 // Looks each text of a list up. Of a text that has no tokens yet its own path stays.
 class TextList {
  public:
   // `stated`: the format of all of them; else as their names say.
-  TextList(const TextDataOptions& options, std::optional<TextFormat> stated,
-           const CacheRequest& request, const ValueReader& values)
-      : options_(options), stated_(stated), request_(request), values_(values) {}
+  TextList(const TextDataOptions& options, std::optional<TextFormat> stated, CacheRequest request,
+           const ValueReader& values)
+      : options_(options), stated_(stated), cache_(std::move(request)), values_(values) {}
 
   void Replace(absl::string_view key, Value* list) {
     for (Value& item : list->items) {
       Value* const path = item.is_map() ? item.Find("path") : &item;
-      if (path != nullptr && path->is_scalar()) ReplaceOne(key, path);
+      if (path != nullptr && path->is_scalar()) ReplaceOne(key, item.Find(kTextKey), path);
+      if (item.is_map()) item.Remove(kTextKey);
     }
   }
 
@@ -42,33 +42,54 @@ class TextList {
   int64_t made() const { return made_; }
 
  private:
-  void ReplaceOne(absl::string_view key, Value* path) {
+  void ReplaceOne(absl::string_view key, const Value* text_key, Value* path) {
     const absl::StatusOr<TextFormat> format =
         stated_ ? absl::StatusOr<TextFormat>(*stated_)
                 : FormatOfName(path->scalar, "data.format text or jsonl");
     if (!format.ok()) {
       return Wrong(key, absl::StrCat(path->scalar, ": ", format.status().message()));
     }
+    NamedText text = {.path = path->scalar, .format = *format};
+    if (text_key != nullptr && *format == TextFormat::kText) {
+      return Wrong(absl::StrCat(key, ".", kTextKey),
+                   absl::StrCat(path->scalar,
+                                " is text, which has no keys; leave it out, or state "
+                                "data.format jsonl"));
+    }
+    if (text_key != nullptr) text.text_key = text_key->scalar;
     if (!options_.check_files) {
       has_all_ = false;
       return;
     }
-    const auto tokens = TokensOfText(path->scalar, *format, request_);
+    const absl::StatusOr<std::optional<CachedTokens>> tokens = TokensOf(text);
     if (!tokens.ok()) return Wrong(key, tokens.status().message());
     if (!*tokens) {
       has_all_ = false;
       return;
     }
-    const CachedTokens& found = **tokens;
-    if (found.vocab_size > options_.vocab_size && options_.vocab_size > 0) {
-      Wrong("data.tokenizer",
-            absl::StrCat(options_.tokenizer, " has ids up to ", found.vocab_size - 1,
-                         ", and model.vocab_size is ", options_.vocab_size,
-                         "; name the model's own tokenizer, or a larger vocab_size"));
-    }
-    item_bytes_ = found.item_bytes;
-    if (!found.was_there) ++made_;
-    path->scalar = found.path;
+    if (!CheckVocabulary((*tokens)->vocab_size)) return;
+    item_bytes_ = (*tokens)->item_bytes;
+    path->scalar = (*tokens)->path;
+  }
+
+  // Nothing is worked at whose ids the model would not have.
+  absl::StatusOr<std::optional<CachedTokens>> TokensOf(const NamedText& text) {
+    ASSIGN_OR_RETURN(const std::optional<CachedTokens> found, cache_.Find(text));
+    if (found || !options_.may_work || !has_all_) return found;
+    ASSIGN_OR_RETURN(const int64_t vocab_size, cache_.VocabSize());
+    if (!CheckVocabulary(vocab_size)) return std::nullopt;
+    ASSIGN_OR_RETURN(const CachedTokens made, cache_.Make(text));
+    ++made_;
+    return made;
+  }
+
+  bool CheckVocabulary(int64_t vocab_size) {
+    if (vocab_size <= options_.vocab_size || options_.vocab_size == 0) return true;
+    Wrong("data.tokenizer",
+          absl::StrCat(options_.tokenizer, " has ids up to ", vocab_size - 1,
+                       ", and model.vocab_size is ", options_.vocab_size,
+                       "; name the model's own tokenizer, or a larger vocab_size"));
+    return false;
   }
 
   // A broken rule is said once, of all texts.
@@ -79,7 +100,7 @@ class TextList {
 
   const TextDataOptions& options_;
   const std::optional<TextFormat> stated_;
-  const CacheRequest& request_;
+  TokenCache cache_;
   const ValueReader& values_;
   bool has_all_ = true;
   int64_t item_bytes_ = 4;
@@ -91,13 +112,6 @@ std::optional<int64_t> StatedId(const ValueReader& values, absl::string_view key
 }
 
 }  // namespace
-
-bool HoldsTokenizer(const std::string& folder) {
-  std::error_code error;
-  return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), [&](const char* file) {
-    return std::filesystem::exists(folder + file, error);
-  });
-}
 
 std::optional<std::string> ModelPathAt(const ValueReader& values, absl::string_view key,
                                        const std::string& job_folder) {
@@ -143,18 +157,22 @@ bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Val
   if (options.check_files) CheckModelAt(values, "data.tokenizer", options.job_folder);
   const std::string cache = values.Text("data.cache").value_or("");
   CacheRequest request;
-  request.folder = cache.empty() ? DefaultTokenCache() : AbsolutePath(cache, options.job_folder);
+  const std::string folder =
+      cache.empty() ? DefaultTokenCache() : AbsolutePath(cache, options.job_folder);
+  request.folder = folder;
   request.rules = {options.tokenizer, StatedId(values, "data.bos_token_id"),
                    StatedId(values, "data.eos_token_id")};
   request.threads = options.threads;
   request.may_work = options.may_work;
   request.on_progress = options.on_tokens;
-  if (request.folder.empty()) {
+  if (folder.empty()) {
     values.Wrong("data.cache", "missing, and neither XDG_CACHE_HOME nor HOME says where it may be");
   }
-  // Nothing is worked at for a job that is refused anyway.
+  // An issue found so far keeps texts as they are; the rest of the job is judged by whoever lets
+  // them be tokenised, before that.
   const bool is_sound = issues->empty();
-  TextList lists(options, stated.ok() ? std::optional(*stated) : std::nullopt, request, values);
+  TextList lists(options, stated.ok() ? std::optional(*stated) : std::nullopt, std::move(request),
+                 values);
   for (const absl::string_view key : {"train", "valid"}) {
     Value* const list = data->Find(key);
     if (is_sound && list != nullptr) lists.Replace(absl::StrCat("data.", key), list);
@@ -166,7 +184,7 @@ bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Val
                                                                        : TokenDtype::kUint32)));
   if (has_tokens) {
     notes->push_back(absl::StrCat("data.tokenizer: ", options.tokenizer, ", tokens of ",
-                                  lists.made(), " texts made now; they are in ", request.folder));
+                                  lists.made(), " texts made now; they are in ", folder));
   } else if (issues->empty()) {
     notes->push_back("data.train: text, which is tokenised when the job starts");
   }
@@ -204,9 +222,11 @@ bool SettleEpochs(const ValueReader& values, bool has_tokens, JobSpec* job,
                   std::vector<std::string>* notes) {
   const double epochs = *values.Number("training.epochs");
   if (!has_tokens || job->training.global_batch_size < 1 || job->training.seq_len < 1) {
-    job->training.steps = kAssumedSteps;
-    notes->push_back(absl::StrCat("training.epochs: no data is counted here; taken as ",
-                                  kAssumedSteps, " steps"));
+    // A warm-up that is longer is no mistake: the epochs may be, too.
+    const int64_t steps = std::max(kAssumedSteps, job->lr_scheduler.warmup_steps);
+    job->training.steps = steps;
+    notes->push_back(
+        absl::StrCat("training.epochs: no data is counted here; taken as ", steps, " steps"));
     return false;
   }
   const absl::StatusOr<Dataset> data = Dataset::Open(*job, /*train=*/true);

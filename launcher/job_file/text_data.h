@@ -14,9 +14,6 @@
 
 namespace weft {
 
-// Says whether a tokenizer lies in the folder.
-bool HoldsTokenizer(const std::string& folder);
-
 // Returns the absolute path that a key names; a model that is named as on the Hub and lies in
 // transformers' cache is there. Nothing need be there: a run that has checkpoints needs its
 // model.init_from no more. nullopt: the key is not given.
@@ -36,7 +33,9 @@ struct TextDataOptions {
   std::string tokenizer;  // TokenizerOf
   int64_t vocab_size = 0;
   bool check_files = true;  // false: the texts need not be here
-  bool may_work = false;    // texts are tokenised; else only those count that have been
+  // Texts are tokenised; else only those count that have been. What cannot be known here of the job
+  // has been judged before.
+  bool may_work = false;
   std::function<void(const PrepareProgress&)> on_tokens = {};
   int threads = 1;
 };

@@ -135,13 +135,8 @@ void CheckDocuments(const JobSpec& job, SpecIssues& issues) {
   const std::pair<absl::string_view, std::optional<int64_t>> marks[] = {
       {"data.bos_token_id", data.bos_token_id}, {"data.eos_token_id", data.eos_token_id}};
   for (const auto& [key, id] : marks) {
-    if (!id) continue;
-    if (job.model.vocab_size >= 1) CheckInteger(issues, key, *id, 0, job.model.vocab_size - 1);
-    if (data.reset_attention_mask) continue;
-    Add(issues, key,
-        absl::StrCat(*id,
-                     " has no use without data.reset_attention_mask: attention would cross "
-                     "documents as if there were none; use true there, or leave this out"));
+    if (!id || job.model.vocab_size < 1) continue;
+    CheckInteger(issues, key, *id, 0, job.model.vocab_size - 1);
   }
   if (data.reset_attention_mask && !data.bos_token_id && !data.eos_token_id) {
     Add(issues, "data.reset_attention_mask",

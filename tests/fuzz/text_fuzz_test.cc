@@ -1,11 +1,8 @@
 // Damaged files of text, and damaged .idx files: preparing answers, within time and memory, and
-// what it says of a file it says of the next one of the same bytes. Seeded like the rest of
-// tests/fuzz: WEFT_FUZZ_SEED, WEFT_FUZZ_FACTOR.
+// what it says of a file it says of the next one of the same bytes.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -13,39 +10,10 @@
 #include "data/megatron_index.h"
 #include "data/prepare/prepare.h"
 #include "tests/data/prepare/small_tokenizer.h"
-#include "tests/fuzz/mutation.h"
+#include "tests/fuzz/file_trial.h"
 
 namespace weft {
 namespace {
-
-constexpr std::chrono::seconds kMostTime(20);
-constexpr int64_t kMostMemoryKib = int64_t{1} << 20;
-
-uint64_t NumberFrom(const char* variable, uint64_t otherwise) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? otherwise : static_cast<uint64_t>(std::atoll(text));
-}
-
-// Bytes lost, doubled, flipped or cut off.
-std::string LostBytes(std::string bytes, Random& random) {
-  for (size_t i = 0; i <= random.Below(4) && !bytes.empty(); ++i) {
-    const size_t at = random.Below(bytes.size());
-    switch (random.Below(4)) {
-      case 0:
-        bytes[at] = static_cast<char>(random.Next());
-        break;
-      case 1:
-        bytes.erase(at, 1 + random.Below(8));
-        break;
-      case 2:
-        bytes.insert(at, bytes.substr(random.Below(bytes.size()), 1 + random.Below(64)));
-        break;
-      default:
-        if (random.Once(4)) bytes.resize(at);
-    }
-  }
-  return bytes;
-}
 
 TEST(DamagedTexts, ArePreparedOrAnswered) {
   const TextFolder folder;
@@ -60,12 +28,12 @@ TEST(DamagedTexts, ArePreparedOrAnswered) {
                  {"a.jsonl.gz", TextFormat::kJsonl, Gzipped(rows)},
                  {"a.jsonl.zst", TextFormat::kJsonl, Zstandard(rows)},
                  {"a.txt", TextFormat::kText, "the first\n\nand a \xE6\x97\xA5 second\nline\n"}};
-  const uint64_t cases = 400 * NumberFrom("WEFT_FUZZ_FACTOR", 1);
+  const uint64_t cases = FileTrials(400);
   uint64_t num_good = 0;
   for (uint64_t number = 0; number < cases; ++number) {
-    Random random(NumberFrom("WEFT_FUZZ_SEED", 1) * 1'000'003 + number);
+    Random random = RandomOfTrial(number);
     const auto& sample = samples[random.Below(std::size(samples))];
-    const std::string path = folder.Write(sample.file, LostBytes(sample.bytes, random));
+    const std::string path = folder.Write(sample.file, DamagedOnDisk(sample.bytes, random));
     PrepareRequest request;
     request.inputs = {{path, sample.format}};
     request.rules.documents = static_cast<DocumentCut>(random.Below(3));
@@ -78,17 +46,13 @@ TEST(DamagedTexts, ArePreparedOrAnswered) {
     const auto first = Prepare(*tokenizer, request);
     const std::string bin = folder.Read("out.bin");
     const auto second = Prepare(*tokenizer, request);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, kMostTime) << "case " << number;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kMostTimeOfFile) << "case " << number;
     EXPECT_EQ(first.status(), second.status()) << "case " << number;
     EXPECT_EQ(folder.Read("out.bin"), bin) << "case " << number;
     EXPECT_FALSE(absl::IsInternal(first.status())) << first.status();
     if (first.ok()) ++num_good;
   }
-  EXPECT_GT(num_good, cases / 20);
-  EXPECT_LT(num_good, cases * 19 / 20);
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  EXPECT_LT(usage.ru_maxrss, kMostMemoryKib);
+  ExpectBothEndsAndBoundedMemory(num_good, cases);
 }
 
 TEST(DamagedIndexes, AreReadOrRefused) {
@@ -102,12 +66,15 @@ TEST(DamagedIndexes, AreReadOrRefused) {
                   })
                   .ok());
   ASSERT_TRUE(ReadMegatronIndex(idx, 380).ok());
-  const uint64_t cases = 20'000 * NumberFrom("WEFT_FUZZ_FACTOR", 1);
+  const uint64_t cases = FileTrials(20'000);
+  uint64_t num_good = 0;
   for (uint64_t number = 0; number < cases; ++number) {
-    Random random(NumberFrom("WEFT_FUZZ_SEED", 1) * 1'000'003 + number);
-    const auto read = ReadMegatronIndex(LostBytes(idx, random), 380);
+    Random random = RandomOfTrial(number);
+    const auto read = ReadMegatronIndex(DamagedOnDisk(idx, random), 380);
     EXPECT_TRUE(read.ok() || absl::IsInvalidArgument(read.status())) << read.status();
+    if (read.ok()) ++num_good;
   }
+  ExpectBothEndsAndBoundedMemory(num_good, cases);
 }
 
 }  // namespace

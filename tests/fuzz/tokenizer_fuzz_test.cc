@@ -1,7 +1,6 @@
 // Damaged tokenizers of every kind: opening one answers, and what opens encodes and decodes, within
-// time and memory. Seeded like the rest of tests/fuzz: WEFT_FUZZ_SEED, WEFT_FUZZ_FACTOR.
+// time and memory.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -15,14 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/tokenizer.h"
-#include "tests/fuzz/mutation.h"
+#include "tests/fuzz/file_trial.h"
 #include "tests/places.h"
 
 namespace weft {
 namespace {
-
-constexpr std::chrono::seconds kMostTime(20);
-constexpr int64_t kMostMemoryKib = int64_t{1} << 20;
 
 struct Sample {
   std::string file, content;
@@ -36,33 +32,6 @@ std::vector<Sample> Samples() {
     samples.push_back({row["file"], *FromBase64(row["content"].get<std::string>())});
   }
   return samples;
-}
-
-int64_t NumberFrom(const char* variable, int64_t otherwise) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::atoll(text);
-}
-
-// Bytes lost, doubled, flipped or cut off: what a disk does, and a proto's lengths do not survive.
-std::string DamagedOnDisk(std::string bytes, Random& random) {
-  for (size_t i = 0; i <= random.Below(4) && !bytes.empty(); ++i) {
-    const size_t at = random.Once(2) ? random.Below(bytes.size())
-                                     : random.Below(std::min<size_t>(bytes.size(), 64));
-    switch (random.Below(4)) {
-      case 0:
-        bytes[at] = static_cast<char>(random.Next());
-        break;
-      case 1:
-        bytes.erase(at, 1 + random.Below(8));
-        break;
-      case 2:
-        bytes.insert(at, bytes.substr(random.Below(bytes.size()), 1 + random.Below(8)));
-        break;
-      default:
-        bytes.resize(at);
-    }
-  }
-  return bytes;
 }
 
 const std::vector<std::string>& Texts() {
@@ -93,14 +62,13 @@ void TryAll(const Tokenizer& tokenizer, const std::string& name) {
 
 TEST(DamagedTokenizers, AnswerWithinTimeAndMemory) {
   const std::vector<Sample> samples = Samples();
-  ASSERT_GE(samples.size(), 28u);
+  ASSERT_GE(samples.size(), 33u);
   std::string folder = testing::TempDir() + "/tokenizer-fuzz-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const int64_t cases = 600 * NumberFrom("WEFT_FUZZ_FACTOR", 1);
-  int64_t num_open = 0;
-  for (int64_t number = 0; number < cases; ++number) {
-    Random random(static_cast<uint64_t>(NumberFrom("WEFT_FUZZ_SEED", 1)) * 1'000'003 +
-                  static_cast<uint64_t>(number));
+  const uint64_t cases = FileTrials(600);
+  uint64_t num_open = 0;
+  for (uint64_t number = 0; number < cases; ++number) {
+    Random random = RandomOfTrial(number);
     const Sample& sample = random.Of(absl::MakeConstSpan(samples));
     const bool is_json = absl::EndsWith(sample.file, ".json");
     const std::string damaged = is_json && !random.Once(4) ? Damaged(sample.content, random)
@@ -117,15 +85,10 @@ TEST(DamagedTokenizers, AnswerWithinTimeAndMemory) {
       EXPECT_TRUE(absl::IsInvalidArgument(tokenizer.status())) << name << tokenizer.status();
       EXPECT_LT(tokenizer.status().message().size(), 2000u) << name;
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, kMostTime) << name;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kMostTimeOfFile) << name;
   }
   std::filesystem::remove_all(folder);
-  // Damage that is never noticed and damage that always is would both prove little.
-  EXPECT_GT(num_open, cases / 20);
-  EXPECT_LT(num_open, cases * 19 / 20);
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  EXPECT_LT(usage.ru_maxrss, kMostMemoryKib);
+  ExpectBothEndsAndBoundedMemory(num_open, cases);
 }
 
 }  // namespace

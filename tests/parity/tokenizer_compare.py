@@ -1,9 +1,15 @@
-"""Compares weft's token ids with those of Hugging Face's tokenizers, tiktoken and sentencepiece, on texts of this
-Debian (man pages of several languages, headers, scripts, licences) and on hostile ones, with tokenizers of every
-kind that are trained here and those that mistral-common ships. No part of CI. Needs
-  pip install tokenizers tiktoken sentencepiece mistral-common    (0.23.3, 0.14.0, 0.2.3, 1.13.1)
+"""Compares weft's token ids with those of Hugging Face's tokenizers, tiktoken and sentencepiece, on texts of Debian
+and on hostile ones, with tokenizers of every kind that are trained here and those that mistral-common and rs-bpe
+ship (rs-bpe: the published cl100k_base and o200k_base). No part of CI. Needs
+  pip install tokenizers tiktoken sentencepiece mistral-common rs-bpe    (0.23.3, 0.14.0, 0.2.3, 1.13.1, 0.1.0)
 Usage: tokenizer_compare.py WEFT_TOKENIZER_SIDE [MEGABYTES] [KIND...]; WEFT_TOKENIZER_SIDE is the built
 weft_tokenizer_side, KIND a part of names ("unigram"). Exit code 1: some ids differ.
+
+Texts are man pages of several languages, headers, scripts and licences of this Debian. With WEFT_TEXTS they are those
+of the packages of compare_packages.txt, which nobody needs to install:
+  mkdir texts && cd texts && apt-get download $(cat ../tests/parity/compare_packages.txt)
+  for each in *.deb; do dpkg-deb -x $each .; done
+  tar -xJf usr/src/linux-source-6.1.tar.xz --wildcards '*/kernel' '*/mm' '*/fs' '*/Documentation'
 """
 import base64
 import glob
@@ -33,6 +39,8 @@ PATTERNS = {
     "o200k": f"[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}*{LOWER}+{CONTRACTION}?|[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}+{LOWER}*"
              f"{CONTRACTION}?" + O200K_END,
 }
+TEKKEN = (f"[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}*{LOWER}+|[^\\r\\n\\p{{L}}\\p{{N}}]?{UPPER}+{LOWER}*"
+          + O200K_END.replace("{1,3}", ""))
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
           r"|\s+(?!\S)|\s")
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -43,9 +51,15 @@ SPECIALS = ["<|endoftext|>", "<s>", "</s>", "<unk>", "[UNK]", "<mask>", "<|im_st
 
 def debian_texts(most_bytes):
     """Returns documents of about 4 kB, of each kind the same share."""
-    kinds = [glob.glob(pattern, recursive=True) for pattern in (
-        "/usr/share/man/man*/*.gz", "/usr/share/man/??/man*/*.gz", "/usr/include/**/*.h", "/usr/lib/python3*/**/*.py",
-        "/usr/share/perl/**/*.p[lm]", "/usr/share/doc/**/copyright", "/usr/share/i18n/locales/*")]
+    patterns = ("/usr/share/man/man*/*.gz", "/usr/share/man/??/man*/*.gz", "/usr/include/**/*.h",
+                "/usr/lib/python3*/**/*.py", "/usr/share/perl/**/*.p[lm]", "/usr/share/doc/**/copyright",
+                "/usr/share/i18n/locales/*")
+    root = os.environ.get("WEFT_TEXTS", "")
+    if root:
+        patterns = ("/usr/share/man/man*/*.gz", "/usr/share/man/??/man*/*.gz", "/usr/share/man/[!mz]*/man*/*.gz",
+                    "/linux-source*/kernel/**/*.c", "/linux-source*/mm/**/*.c", "/linux-source*/fs/**/*.[ch]",
+                    "/linux-source*/Documentation/**/*.rst")
+    kinds = [sorted(glob.glob(root + pattern, recursive=True)) for pattern in patterns]
     texts = []
     for files in kinds:
         random.shuffle(files)
@@ -71,7 +85,8 @@ def hostile_texts():
     pieces = SPECIALS + [" ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "'\u017f", "a", "Z", "é", "e\u0301", "\u0301",
                          "日本", "1234567", "½",
                          "\u00a0", "\u3000", "\u2028", "\u180e", "\u200d", "👩‍👩‍👧", "ﬁ", "▁", "<0x41>", "İ", "ẞ",
-                         "-", "--", "!?", "_", "\u0000", "\ufeff", "\ufffd", "क्षि", "สวัสดี", "𞤀", "\U00010d50"]
+                         "-", "--", "!?", "_", "\u0000", "\ufeff", "\ufffd", "क्षि", "สวัสดี", "𞤀", "\U00010d50",
+                         "\u00ad", "ひら", "カナー", "привет"]
     texts = ["", " ", "\n", "a"]
     for _ in range(60):
         texts.append("".join(map(chr, random.choices(assigned, k=300))))
@@ -79,7 +94,7 @@ def hostile_texts():
         texts.append("".join(map(chr, random.choices(assigned[:0x3000], k=300))))
     for _ in range(1500):
         texts.append("".join(random.choices(pieces, k=random.randint(1, 30))))
-    for run in ("a", " ", "\n", "1", "!", "é", "aA", "\u0301", "日", "x "):
+    for run in ("a", " ", "\n", "1", "!", "é", "aA", "\u0301", "日", "x ", "▁", "\u00ad"):
         texts.append(run * (1_000_000 // len(run.encode())))
     return texts
 
@@ -157,6 +172,11 @@ def hugging_face_kinds(texts, most_tokens=12000, charsmap=None):
         models.BPE(), trainers.BpeTrainer(vocab_size=sized(3000), initial_alphabet=alphabet,
                                             show_progress=False), texts[:200],
         pre_tokenizer=mixed, decoder=decoders.ByteLevel())
+    scripts = [r"\p{Han}{1,2}+|\p{^Greek}[\p{Hiragana}\p{Katakana}]{2,3}+", r"\p{Cyrillic}{2}?x|\P{Latin}{,2}"]
+    yield "scripts", byte_level(scripts)
+    yield "cut scripts", train(models.BPE(unk_token="<unk>"), trainers.BpeTrainer(
+        vocab_size=sized(3000), special_tokens=["<unk>"], limit_alphabet=sized(300, 100), show_progress=False), texts,
+        pre_tokenizer=pre_tokenizers.UnicodeScripts())
     fallback = [f"<0x{byte:02X}>" for byte in range(256)]
     spaces = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
 
@@ -179,6 +199,9 @@ def hugging_face_kinds(texts, most_tokens=12000, charsmap=None):
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]))
     yield "phi3 metaspace", sentence_like(marked, pre_tokenizer=pre_tokenizers.Metaspace(
         prepend_scheme="first", split=False))
+    yield "first behind strip", sentence_like(marked, normalizer=normalizers.Sequence(
+        [normalizers.Strip(), normalizers.Replace(Regex("th|x"), "y"), normalizers.Replace("1", ""),
+         normalizers.StripAccents()]), pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"))
     yield "crossing marks", sentence_like(pre_tokenizers.Sequence([pre_tokenizers.Metaspace(split=False)]),
                                           normalizer=normalizers.Replace(" ", "▁"))
     yield "bpe unk", train(models.BPE(unk_token="<unk>"), trainers.BpeTrainer(
@@ -215,7 +238,7 @@ def hugging_face_kinds(texts, most_tokens=12000, charsmap=None):
         decoder=decoders.WordPiece(cleanup=False))
 
 
-def sentence_piece_files(texts, folder, num_tokens=4000, kinds=None):
+def sentence_piece_files(texts, folder, num_tokens=8000, kinds=None):
     """Trains models and yields names and files."""
     source = os.path.join(folder, "lines.txt")
     with open(source, "w") as file:
@@ -257,6 +280,7 @@ def tiktoken_kinds(texts, folder):
             config["default_num_special_tokens"]
     sources = {"cl100k_base": CL100K,
                "r50k_base": public.r50k_pat_str, "o200k_base": PATTERNS["o200k"]}
+    yield from published_kinds(folder, sources)
     for name, pattern in sources.items():
         path = os.path.join(folder, name + ".tiktoken")
         with open(path, "w") as file:
@@ -265,6 +289,26 @@ def tiktoken_kinds(texts, folder):
             for token, rank in kept.items():
                 file.write(f"{base64.b64encode(token).decode()} {rank}\n")
         yield name, path, tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=kept, special_tokens={}), 0
+
+
+def published_kinds(folder, patterns):
+    """Yields what rs-bpe ships: the tokens that OpenAI publishes."""
+    try:
+        from rs_bpe.bpe import openai
+    except ImportError:
+        print("without rs-bpe: cl100k_base and o200k_base are not the published ones")
+        return
+    published = os.path.join(folder, "published")
+    os.mkdir(published)
+    for name, engine, count in (("cl100k_base", openai.cl100k_base, 100256),
+                                ("o200k_base", openai.o200k_base, 199998)):
+        tokens = engine().bpe()
+        ranks = {bytes(tokens.decode_tokens([rank])): rank for rank in range(count)}
+        path = os.path.join(published, name + ".tiktoken")
+        with open(path, "w") as file:
+            file.writelines(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
+        yield "published " + name, path, tiktoken.Encoding(
+            name, pat_str=patterns[name], mergeable_ranks=ranks, special_tokens={}), 0
 
 
 def answers(side, path, mode, texts):

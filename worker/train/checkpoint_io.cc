@@ -168,9 +168,9 @@ std::map<std::string, std::string> RunFacts(const JobSpec& job, const Batches& b
   if (job.data.reset_attention_mask) {
     facts["data.reset_attention_mask"] = "true";
     facts["data.reset_position_ids"] = job.data.reset_position_ids ? "true" : "false";
-    if (job.data.bos_token_id) facts["data.bos_token_id"] = absl::StrCat(*job.data.bos_token_id);
-    if (job.data.eos_token_id) facts["data.eos_token_id"] = absl::StrCat(*job.data.eos_token_id);
   }
+  if (job.data.bos_token_id) facts["data.bos_token_id"] = absl::StrCat(*job.data.bos_token_id);
+  if (job.data.eos_token_id) facts["data.eos_token_id"] = absl::StrCat(*job.data.eos_token_id);
   const std::vector<std::string> fingerprints = batches.dataset().Fingerprints();
   for (size_t file = 0; file < fingerprints.size(); ++file) {
     facts[absl::StrCat(kFileFact, file, "]")] = fingerprints[file];

@@ -1,5 +1,6 @@
 #include "data/prepare/prepare.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -204,6 +207,59 @@ TEST_F(PrepareTest, EndsWithOneBadRowTooMany) {
   EXPECT_EQ(result->counts.bad_rows, 3);
   EXPECT_EQ(result->counts.documents, 60);
   EXPECT_THAT(told, testing::Contains("a.jsonl:31"));
+}
+
+// Text of more than two parts, of which no two lines are alike.
+std::string LongText(const std::string& word) {
+  std::string text;
+  for (int line = 0; text.size() < (size_t{5} << 19); ++line) {
+    absl::StrAppend(&text, word, " line ", line, "\n");
+  }
+  return text;
+}
+
+TEST_F(PrepareTest, LeavesOutAllOfATextWithABadPart) {
+  const std::string first = folder_.Write("a.txt", "the first"), last = folder_.Write("c.txt", "x");
+  for (const size_t bad_at : {size_t{100}, size_t{2'200'000}}) {
+    std::string text = LongText("some");
+    text[bad_at] = text[bad_at + 100] = '\xFF';
+    const std::string spoilt = folder_.Write("b.txt", text);
+    PrepareRequest request = Request({first, spoilt, last}, "out");
+    request.place.may_replace = true;
+    request.commit_bytes = 0;
+    request.most_bad_rows = 1;
+    const auto result = Prepare(tokenizer_, request);
+    ASSERT_TRUE(result.ok()) << result.status();
+    const std::string bin = folder_.Read("out.bin"), idx = folder_.Read("out.idx");
+    request = Request({first, last}, "out");
+    request.place.may_replace = true;
+    const auto without = Prepare(tokenizer_, request);
+    ASSERT_TRUE(without.ok()) << without.status();
+    EXPECT_EQ(result->counts.bad_rows, 1) << bad_at;
+    EXPECT_EQ(result->counts.documents, 2);
+    EXPECT_EQ(result->counts.text_bytes, without->counts.text_bytes);
+    EXPECT_EQ(bin, folder_.Read("out.bin"));
+    EXPECT_EQ(idx, folder_.Read("out.idx"));
+  }
+}
+
+TEST_F(PrepareTest, DoesNotWaitForAPipeToSayWhatIsWrong) {
+  ASSERT_EQ(mkfifo(folder_.At("pipe.jsonl").c_str(), 0600), 0);
+  std::atomic<bool> is_told{false};
+  const std::jthread writer([&] {
+    const int fd = open(folder_.At("pipe.jsonl").c_str(), O_WRONLY);
+    const std::string rows = "{\"txt\": 1}\n" + RowsForTest(100, 1);
+    ASSERT_EQ(write(fd, rows.data(), rows.size()), std::ssize(rows));
+    for (int i = 0; i < 1000 && !is_told; ++i) usleep(10'000);
+    close(fd);
+  });
+  PrepareRequest request = Request({folder_.At("pipe.jsonl")}, "out");
+  request.threads = 2;
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Status status = Run(request);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  is_told = true;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("pipe.jsonl:1: found the keys txt"));
 }
 
 TEST_F(PrepareTest, RefusesTextsWithoutADocument) {

@@ -110,7 +110,8 @@ TEST(HostileCharsmap, EndsWhereATextGrowsTooLong) {
     const absl::Status status = Normalize(steps, &scratch, &text);
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
     // The first text past the limit is the last.
-    const size_t made = (most / 256 + 1) * 256;
+    const size_t prefix = is_sentence_piece ? 3 : 0;  // the mark before the text
+    const size_t made = prefix + ((most - prefix) / 256 + 1) * 256;
     EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("makes ", made, " bytes")));
   }
 }
@@ -226,6 +227,16 @@ TEST(HostileJson, HasTokensOfBoundedLength) {
   word_piece["max_input_chars_per_word"] = 100;
   word_piece["vocab"][std::string(513, 'x')] = 1;
   EXPECT_THAT(Refusal(With("/model", word_piece)), HasSubstr("of 513 bytes, expected at most 512"));
+}
+
+TEST(HostileJson, HasAddedTokensOfBoundedLengthTogether) {
+  Json added = Json::array();
+  for (int i = 1; i <= 1025; ++i) {
+    const std::string content = absl::StrCat(std::string(4090, 'x'), 100'000 + i);
+    added.push_back({{"id", i}, {"content", content}});
+  }
+  EXPECT_THAT(Refusal(With("/added_tokens", added)),
+              HasSubstr("found added tokens of 4198400 bytes together, expected at most 4194304"));
 }
 
 TEST(HostileJson, OfTekkenHasAtMost65536Specials) {

@@ -20,7 +20,8 @@ OTHERS = "日本語 日本 中国語 über café naïve Ünïcode 1984 2024 1999
 CASES = ["", " ", "the work and the source code", "  The  program's users DON'T, we'll 12345 x2024y\n\n  \tend ",
          "naïve café ÜBER e\u0301 ﬁ ½ ①", "日本語の中国語", "👩‍👩‍👧 \u00a0\u3000 ▁ <0x41>", "aA" * 30,
          "<|endoftext|>the <s> [UNK] <mask> é",
-         "\U00010d50\U00031350\u0897 \u180e x", "русский ελληνικά", "x\r\ny\n", "a.b,c!!?? _x_ 'S '\u017f"]
+         "\U00010d50\U00031350\u0897 \u180e x", "русский ελληνικά", "x\r\ny\n", "a.b,c!!?? _x_ 'S '\u017f",
+         "a▁", "▁", " ▁ a ▁ ", "\u00ad", " \u00ad a \u00ad ", "the thex 1the \u0301a", "ひらカナー日本日本語 привет Привет"]
 
 
 def cases(encode, decode):
@@ -39,8 +40,8 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         rules = os.path.join(folder, "rules.tsv")
-        with open(rules, "w") as file:  # ﬁ -> fi, ½ -> 1/2, U+3000 -> space, e + acute -> é
-            file.write("FB01\t66 69\nBD\t31 2F 32\n3000\t20\n65 301\tE9\nA0\t20\n")
+        with open(rules, "w") as file:  # ﬁ -> fi, ½ -> 1/2, U+3000 -> space, e + acute -> é, U+AD goes
+            file.write("FB01\t66 69\nBD\t31 2F 32\n3000\t20\n65 301\tE9\nA0\t20\nAD\t\n")
         plain = dict(normalization_rule_tsv=rules)
         wanted = {
             "bpe": dict(model_type="bpe", byte_fallback=True, character_coverage=0.98, vocab_size=450, **plain),
@@ -71,6 +72,15 @@ def main():
             content = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
             rows.append(row(name, name + ".tiktoken", content.encode(), cases(encoding.encode_ordinary,
                                                                              encoding.decode)))
+        shift = 4
+        tekken = {"config": {"pattern": kinds.TEKKEN, "default_vocab_size": len(ranks) + shift,
+                             "default_num_special_tokens": shift},
+                  "vocab": [{"rank": rank, "token_bytes": base64.b64encode(token).decode()}
+                            for token, rank in ranks.items()] + [{"rank": len(ranks), "token_bytes": "eHl6"}]}
+        encoding = tiktoken.Encoding("tekken", pat_str=kinds.TEKKEN, mergeable_ranks=ranks, special_tokens={})
+        rows.append(row("tekken", "tekken.json", json.dumps(tekken).encode(), cases(
+            lambda text: [i + shift for i in encoding.encode_ordinary(text)],
+            lambda ids: encoding.decode([i - shift for i in ids]))))
     with open("golden.jsonl", "w") as file:
         file.write("\n".join(rows) + "\n")
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,7 +13,9 @@
 #include "data/tokenizer/categories.h"
 #include "data/tokenizer/newer_unicode.h"
 #include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/published_words.h"
 #include "data/tokenizer/regex.h"
+#include "data/tokenizer/scripts.h"
 #include "data/tokenizer/tokenizer_json.h"
 
 namespace weft {
@@ -50,35 +53,14 @@ std::vector<std::string> FoundInAscii(const std::string& expression, const std::
   return found;
 }
 
-constexpr char kContractions[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
-
-std::vector<std::string> KnownExpressions() {
-  const std::string upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
-  const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
-  const std::string tail = R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  const std::string first = R"([^\r\n\p{L}\p{N}]?)";
-  const std::string c = kContractions;
-  const std::string spaces = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  return {
-      kGpt2Expression,
-      c + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" + spaces,
-      c + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" + spaces,
-      c + R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" + spaces,
-      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+)"
-      R"(|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
-      R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)",
-      first + upper + "*" + lower + "+" + c + "?|" + first + upper + "+" + lower + "*" + c +
-          R"(?|\p{N}{1,3})" + tail,
-      first + upper + "*" + lower + "+|" + first + upper + "+" + lower + R"(*|\p{N})" + tail};
-}
-
 TEST(AsciiWords, AreThoseOfTheExpressions) {
   const std::vector<std::string> pieces = {"a",  "Bc",  "DE",    "1",    "23456", " ",   "  ",
                                            "\t", "\n",  "\r\n",  "'s",   "'S",    "'ll", "'RE",
                                            "'v", "'",   "/",     "//",   "!",     "_",   "\x01",
                                            "\v", "x'd", "don't", " the", "\n \n", "'m1"};
   std::mt19937 random(7);
-  for (const std::string& expression : KnownExpressions()) {
+  for (const PublishedWords& words : AllPublishedWords()) {
+    const std::string& expression = words.expression;
     for (int trial = 0; trial < 4000; ++trial) {
       std::string text;
       for (size_t i = 0; i <= random() % 9; ++i) text += pieces[random() % pieces.size()];
@@ -89,7 +71,8 @@ TEST(AsciiWords, AreThoseOfTheExpressions) {
 }
 
 TEST(AsciiWords, SayNothingWhereAnotherCharacterMayDecide) {
-  for (const std::string& expression : KnownExpressions()) {
+  for (const PublishedWords& words : AllPublishedWords()) {
+    const std::string& expression = words.expression;
     const auto rules = AsciiWordRulesOf(expression);
     ASSERT_TRUE(rules.has_value());
     for (const char* const text : {"é", "aé", " é", "!é", "  \u00a0", "a\u0301"}) {
@@ -135,11 +118,13 @@ TEST(Regex, RefusesByDialectWhatMeansAnotherThingElsewhere) {
   const struct {
     const char* expression;
     bool is_known_to_oniguruma, is_known_to_fancy;
-  } cases[] = {{R"(\p{N}{1,3}+)", false, true},
-               {R"(a{2}+)", false, true},
-               {R"(a{2}?)", false, true},
+  } cases[] = {{R"(\p{N}{1,3}+)", true, true},
+               {R"(a{2}+)", true, true},
+               {R"(a{2}?)", true, true},
+               {R"((?x)a{2} +)", true, true},
+               {R"((?x)a{2}+)", false, true},
                {R"(a{2,3}?)", true, true},
-               {R"(a{,3})", false, false},
+               {R"(a{,3})", true, false},
                {R"([a{,3}])", true, true},
                {R"(\v)", false, false},
                {R"([\V])", false, false},
@@ -152,7 +137,8 @@ TEST(Regex, RefusesByDialectWhatMeansAnotherThingElsewhere) {
                {R"((?i:a)(?=b)(?!b)(?<=c)(?<!d)(?>e))", true, true},
                {R"((*UCP)a)", false, false},
                {R"((?R))", false, false},
-               {R"(\p{Han})", false, false},
+               {R"(\p{Han})", true, true},
+               {R"([^\P{Han}])", false, false},
                {R"(\p{Alphabetic})", false, false},
                {R"(\p{Lu}\pN)", true, true}};
   for (const auto& each : cases) {
@@ -161,11 +147,8 @@ TEST(Regex, RefusesByDialectWhatMeansAnotherThingElsewhere) {
     const auto fancy = Regex::Compile(each.expression, RegexDialect::kFancy);
     EXPECT_EQ(fancy.ok(), each.is_known_to_fancy) << each.expression << fancy.status();
   }
-  const auto refused = Regex::Compile(R"(\p{N}{1,3}+)", RegexDialect::kOniguruma);
-  EXPECT_THAT(std::string(refused.status().message()),
-              HasSubstr("the repetition {1,3}+ at byte 5"));
-  const auto script = Regex::Compile(R"(\p{Han})", RegexDialect::kOniguruma);
-  EXPECT_THAT(std::string(script.status().message()), HasSubstr("\\p{Han}, which is no general"));
+  const auto refused = Regex::Compile("ab{,3}", RegexDialect::kFancy);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("the repetition {,3} at byte 2"));
 }
 
 TEST(Regex, GivesUpWhereItWouldTryWithoutEnd) {
@@ -262,6 +245,118 @@ TEST(AddedTokens, TakeSpacesAndMindWordsAsTheyAreTold) {
                       })
                   .ok());
   EXPECT_THAT(found, ElementsAre("#1", " other the_", "#2", "a", "#3", "b", "#4", " ", "#1"));
+}
+
+// Texts of two letters, of which many tokens are beginnings and ends of each other: what is found
+// is the longest at the first place where any stands, by the plainest way.
+TEST(AddedTokens, AreTheLongestFromTheLeft) {
+  std::mt19937 random(5);
+  const auto word = [&](size_t most) {
+    std::string text;
+    for (size_t i = 0; i <= random() % most; ++i) text.push_back(random() % 2 ? 'a' : 'b');
+    return text;
+  };
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<AddedToken> tokens(1 + random() % 6);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i].content = word(6);
+      tokens[i].id = static_cast<int32_t>(i);
+    }
+    const std::string text = word(30);
+    std::string expected, found;
+    for (size_t at = 0; at < text.size();) {
+      const AddedToken* longest = nullptr;
+      for (const AddedToken& token : tokens) {
+        const bool is_here = text.compare(at, token.content.size(), token.content) == 0;
+        if (is_here && (!longest || token.content.size() >= longest->content.size())) {
+          longest = &token;
+        }
+      }
+      expected += longest ? absl::StrCat("#", longest->id) : text.substr(at, 1);
+      at += longest ? longest->content.size() : 1;
+    }
+    const AddedTokens added(tokens);
+    ASSERT_TRUE(added
+                    .Cut(
+                        text, Specials::kParse,
+                        [&found](int32_t id) { absl::StrAppend(&found, "#", id); },
+                        [&](size_t begin, size_t end) {
+                          found += text.substr(begin, end - begin);
+                          return absl::OkStatus();
+                        })
+                    .ok());
+    EXPECT_EQ(found, expected) << text;
+  }
+}
+
+// A thousand lengths, of which none is found: each byte is read once.
+TEST(AddedTokens, OfManyLengthsCostNoMoreThanOne) {
+  std::vector<AddedToken> tokens;
+  for (size_t bytes = 1; bytes <= 1000; ++bytes) {
+    tokens.push_back({.content = std::string(bytes, 'a') + "!", .id = static_cast<int32_t>(bytes)});
+  }
+  const AddedTokens added(tokens);
+  const std::string text(1'000'000, 'a');
+  const std::clock_t begin = std::clock();
+  size_t rest = 0;
+  ASSERT_TRUE(added
+                  .Cut(
+                      text, Specials::kParse, [](int32_t) {},
+                      [&](size_t first, size_t last) {
+                        rest += last - first;
+                        return absl::OkStatus();
+                      })
+                  .ok());
+  EXPECT_EQ(rest, text.size());
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 1.0);
+}
+
+std::vector<std::string> AllFound(const std::string& expression, const std::string& text) {
+  const auto regex = Regex::Compile(expression, RegexDialect::kOniguruma);
+  EXPECT_TRUE(regex.ok()) << regex.status();
+  std::vector<std::string> found;
+  RegexScratch scratch;
+  for (size_t at = 0; regex.ok() && at < text.size();) {
+    const auto match = regex->Find(text, at, regex->NeedsWide(text), &scratch);
+    if (!match.ok() || !match->is_found || match->end == match->begin) break;
+    found.push_back(text.substr(match->begin, match->end - match->begin));
+    at = match->end;
+  }
+  return found;
+}
+
+// Found by Oniguruma 6.9 as tokenizers 0.23 has it.
+TEST(Regex, RepeatsRepetitionsAsOnigurumaDoes) {
+  EXPECT_THAT(AllFound("a{2,3}+", "aaaaaaab"), ElementsAre("aaaaaa"));
+  EXPECT_THAT(AllFound("a{2,3}+b", "aaaaaab"), ElementsAre("aaaaaab"));
+  EXPECT_THAT(AllFound("(?:ab){1,2}+", "abababx"), ElementsAre("ababab"));
+  EXPECT_THAT(AllFound("\\d{1,3}+5", "12345"), ElementsAre("12345"));
+  EXPECT_THAT(AllFound("[ab]{1,2}+c", "ababc"), ElementsAre("ababc"));
+  EXPECT_THAT(AllFound("é{2}+", "ééééé"), ElementsAre("éééé"));
+  EXPECT_THAT(AllFound("a{2,3}+?", "aaaaaaa"), ElementsAre("aaa", "aaa"));
+  EXPECT_THAT(AllFound("xa{2}?y", "xyxaay"), ElementsAre("xy", "xaay"));
+  EXPECT_THAT(AllFound("a{2}{2}", "aaaaa"), ElementsAre("aaaa"));
+  EXPECT_THAT(AllFound("a{,2}b", "aaab"), ElementsAre("aab"));
+  EXPECT_THAT(AllFound("a{1,2}?", "aa"), ElementsAre("a", "a"));
+  EXPECT_THAT(AllFound("a{,", "a{,"), ElementsAre("a{,"));
+}
+
+TEST(Regex, KnowsScripts) {
+  EXPECT_THAT(AllFound("\\p{Han}+", "日本ア々"), ElementsAre("日本", "々"));
+  EXPECT_THAT(AllFound("[\\p{hiragana}x]+", "ひxー"), ElementsAre("ひx"));
+  EXPECT_THAT(AllFound("\\P{Old_Italic}+", "ab"), ElementsAre("ab"));
+  EXPECT_THAT(AllFound("\\p{^Latin}", "aд"), ElementsAre("д"));
+  // Each character that is new since PCRE2's tables is of its script once the text is wide.
+  std::string text;
+  for (const NewerScript& range : NewerScripts()) {
+    text.clear();
+    AppendCharacter(range.first, &text);
+    AppendCharacter(range.last, &text);
+    EXPECT_THAT(AllFound(absl::StrCat("\\p{", range.script, "}+"), text), ElementsAre(text));
+  }
+  const auto regex = Regex::Compile("\\p{Klingon}", RegexDialect::kOniguruma);
+  EXPECT_THAT(std::string(regex.status().message()),
+              HasSubstr("\\p{Klingon}, which is no general category and no script"));
 }
 
 }  // namespace

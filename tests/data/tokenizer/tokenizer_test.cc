@@ -236,7 +236,7 @@ TEST(Tokenizer, RefusesWhatItIsNotByName) {
       {"/pre_tokenizer",
        {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Thrown"}},
        "/pre_tokenizer/behavior: found Thrown, expected Removed, Isolated"},
-      {"/pre_tokenizer", {{"type", "UnicodeScripts"}}, "/pre_tokenizer/type: found UnicodeScripts"},
+      {"/pre_tokenizer", {{"type", "FixedLength"}}, "/pre_tokenizer/type: found FixedLength"},
       {"/normalizer", {{"type", "Other"}}, "/normalizer/type: found Other, expected NFC, NFD"},
       {"/normalizer",
        {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}},

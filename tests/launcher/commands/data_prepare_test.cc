@@ -53,6 +53,42 @@ TEST_F(DataPrepareTest, SaysWhatItHasWritten) {
   EXPECT_EQ(json["counts"]["tokens"], 12);
 }
 
+// Texts may take hours: nothing is tokenised for a job that is refused for something else.
+TEST_F(DataPrepareTest, ComesAfterAllElseOfAJobIsJudged) {
+  folder_.Write("notes.jsonl", RowsForTest(100, 1));
+  std::string job = JobWith("  format: bytes\n", "  tokenizer: tokenizer.json\n  cache: cache\n");
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  job = replaced(replaced(job, "corpus.txt", "notes.jsonl"), "vocab_size: 256", "vocab_size: 259");
+  const std::string wrong[] = {replaced(job, "pp: 2", "pp: 3"),
+                               replaced(job, "lr: 1.0e-3", "lr: -1"),
+                               replaced(job, "n_embd: 32", "n_embd: 131072")};
+  for (const std::string& each : wrong) {
+    folder_.Write("job.yaml", each);
+    for (const char* const verb : {"run", "submit"}) {
+      const Ran ran = RunLimited(folder_, absl::StrCat(verb, " ", folder_.job()));
+      EXPECT_NE(ran.exit_code, 0);
+      EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/cache")) << verb << each << ran.err;
+    }
+  }
+}
+
+TEST_F(DataPrepareTest, FillsTheCacheOfAHostForAJob) {
+  folder_.Write("notes.jsonl", RowsForTest(100, 1));
+  std::string job = JobWith("  format: bytes\n", "  tokenizer: tokenizer.json\n  cache: cache\n");
+  job.replace(job.find("corpus.txt"), 10, "notes.jsonl");
+  folder_.Write("job.yaml", job);
+  const Ran small = RunLimited(folder_, "data cache job.yaml");
+  EXPECT_EQ(small.exit_code, 2);
+  EXPECT_THAT(small.err, HasSubstr("has ids up to 258, and model.vocab_size is 256"));
+  const Ran ran = RunLimited(folder_, "data cache job.yaml --set model.vocab_size=259");
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, testing::MatchesRegex(".*/cache/notes.jsonl-[0-9a-f]+\\.bin\n"));
+  EXPECT_TRUE(std::filesystem::exists(ran.out.substr(0, ran.out.size() - 1)));
+  EXPECT_EQ(RunLimited(folder_, "data cache job.yaml --set model.vocab_size=259").out, ran.out);
+}
+
 TEST_F(DataPrepareTest, ReadsAStreamAsItReadsAFile) {
   folder_.Write("a.jsonl", RowsForTest(100, 1));
   folder_.Write("a.gz", Gzipped(RowsForTest(100, 1)));

@@ -51,6 +51,15 @@ class TextDataTest : public testing::Test {
   }
   std::string Error() { return std::string(Start().status().message()); }
 
+  std::vector<int32_t> Tokens(const JobFile& file) {
+    const auto opened = TokenFile::Open(file.job.data.train[0].path, EncodingOf(file.job));
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    std::vector<int32_t> tokens(static_cast<size_t>((*opened)->tokens()));
+    (*opened)->Read(0, absl::MakeSpan(tokens));
+    return tokens;
+  }
+  int32_t LastToken(const JobFile& file) { return Tokens(file).back(); }
+
   JobFolder folder_;
   std::string job_;
   int worked_ = 0;  // how often texts were tokenised
@@ -224,11 +233,12 @@ TEST_F(TextDataTest, BeginsAnewWhereWhatWasLeftIsDamaged) {
 
 TEST_F(TextDataTest, IsNoPipe) {
   ASSERT_EQ(mkfifo((folder_.path() + "/pipe.txt").c_str(), 0600), 0);
-  const CacheRequest request = {
-      .folder = folder_.path() + "/cache",
-      .rules = {.tokenizer = folder_.path() + "/tokenizer.json", .bos = {}, .eos = {}},
-      .on_progress = {}};
-  const auto tokens = TokensOfText(folder_.path() + "/pipe.txt", TextFormat::kText, request);
+  TokenCache cache(
+      {.folder = folder_.path() + "/cache",
+       .rules = {.tokenizer = folder_.path() + "/tokenizer.json", .bos = {}, .eos = {}},
+       .on_progress = {}});
+  const auto tokens =
+      cache.Find({.path = folder_.path() + "/pipe.txt", .format = TextFormat::kText});
   EXPECT_THAT(std::string(tokens.status().message()),
               HasSubstr("pipe.txt: is no regular file, expected a file of text"));
 }
@@ -253,6 +263,101 @@ TEST_F(TextDataTest, AsksForTheEndOfDocumentsByItsKey) {
   folder_.Write("tokenizer.json", text);
   EXPECT_THAT(Error(), HasSubstr("the tokenizer states no end of text; name the token's id with "
                                  "data.eos_token_id"));
+  // The advice works, and changes nothing else.
+  Replace("  cache: cache\n", "  cache: cache\n  eos_token_id: 10\n");
+  const auto started = Start();
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_FALSE(started->job.data.reset_attention_mask);
+  EXPECT_EQ(started->job.data.eos_token_id, 10);
+  EXPECT_EQ(LastToken(*started), 10);
+  EXPECT_THAT(started->notes, Contains(HasSubstr("data.eos_token_id: stands between documents, and "
+                                                 "attention crosses it")));
+  Replace("eos_token_id: 10", "eos_token_id: 300");
+  EXPECT_THAT(Error(), HasSubstr("data.eos_token_id"));
+}
+
+TEST_F(TextDataTest, TakesTheKeyOfARowThatHoldsTheText) {
+  const auto by_text = Start();
+  ASSERT_TRUE(by_text.ok()) << by_text.status();
+  std::string rows = RowsForTest(100, 1);
+  for (size_t at = rows.find("\"text\""); at != std::string::npos; at = rows.find("\"text\"", at)) {
+    rows.replace(at, 6, "\"body\"");
+  }
+  folder_.Write("notes.jsonl", rows);
+  EXPECT_THAT(Error(),
+              HasSubstr("notes.jsonl:1: found the keys id, body; expected text; name the one "
+                        "that holds the text with text_key"));
+  Replace("notes.jsonl", "notes.jsonl, text_key: body");
+  const auto by_body = Start();
+  ASSERT_TRUE(by_body.ok()) << by_body.status();
+  EXPECT_EQ(Tokens(*by_body), Tokens(*by_text));
+  EXPECT_EQ(Read()->job.data, by_body->job.data);
+  // Another key is another text, and no text has one without rows.
+  Replace("text_key: body", "text_key: text");
+  EXPECT_THAT(Error(), HasSubstr("notes.jsonl:1: found the keys id, body; expected text"));
+  folder_.Write("notes.txt", "a text");
+  Replace("notes.jsonl, text_key: text", "notes.txt, text_key: body");
+  EXPECT_THAT(Error(), HasSubstr("data.train.text_key: "));
+  Replace("  tokenizer: tokenizer.json\n", "  format: bytes\n");
+  EXPECT_THAT(Error(), HasSubstr("data.train.text_key: is of JSON lines that are tokenised, and "
+                                 "data.format is bytes"));
+}
+
+TEST_F(TextDataTest, KeepsNothingOfATextWithABadRow) {
+  folder_.Write("notes.jsonl", RowsForTest(3000, 1) + "{\"txt\": 1}\n");
+  EXPECT_THAT(Error(), HasSubstr("notes.jsonl:3001: found the keys txt"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/cache")) {
+    EXPECT_EQ(entry.path().filename(), "stamps");
+  }
+}
+
+TEST_F(TextDataTest, TokenisesNothingForAVocabularyThatIsTooSmall) {
+  Replace("vocab_size: 259", "vocab_size: 257");
+  EXPECT_THAT(Error(), HasSubstr("tokenizer.json has ids up to 258, and model.vocab_size is 257"));
+  EXPECT_EQ(worked_, 0);
+}
+
+TEST_F(TextDataTest, TrustsNoCacheThatEverybodyWritesTo) {
+  const std::string cache = folder_.path() + "/cache";
+  std::filesystem::create_directory(cache);
+  ASSERT_EQ(chmod(cache.c_str(), 01777), 0);
+  EXPECT_THAT(Error(), HasSubstr("cache: everybody may write in it"));
+  ASSERT_EQ(chmod(cache.c_str(), 0700), 0);
+  const auto first = Start();
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(worked_, 1);
+  // Files of it that others may change are none; nor are links.
+  const std::string bin = first->job.data.train[0].path;
+  ASSERT_EQ(chmod(bin.c_str(), 0666), 0);
+  EXPECT_THAT(Read()->notes, Contains(HasSubstr("tokenised when the job starts")));
+  ASSERT_EQ(chmod(bin.c_str(), 0644), 0);
+  EXPECT_EQ(Read()->job.data, first->job.data);
+  std::filesystem::rename(bin, cache + "/moved");
+  std::filesystem::create_symlink(cache + "/moved", bin);
+  EXPECT_THAT(Read()->notes, Contains(HasSubstr("tokenised when the job starts")));
+}
+
+TEST_F(TextDataTest, TellsATextThatChangesWithinOneTickOfTheClock) {
+  for (int i = 0; i < 20; ++i) {
+    folder_.Write("notes.jsonl", RowsForTest(100, 2) + "{\"text\": \"a\"}\n");
+    const auto a = Start();
+    ASSERT_TRUE(a.ok()) << a.status();
+    folder_.Write("notes.jsonl", RowsForTest(100, 2) + "{\"text\": \"b\"}\n");
+    EXPECT_NE(Start()->job.data.train, a->job.data.train) << i;
+  }
+}
+
+TEST(RoomForTokens, IsThatOfUsualText) {
+  EXPECT_EQ(RoomForTokens(300, /*is_packed=*/false, 2), 200);
+  EXPECT_EQ(RoomForTokens(300, /*is_packed=*/true, 4), 1600);
+}
+
+TEST_F(TextDataTest, AssumesStepsThatAWarmUpFitsInto) {
+  Replace("  steps: 20\n", "  epochs: 1.5\n");
+  job_ += "lr_scheduler: {warmup_steps: 2000}\n";
+  const auto without = Read({.check_files = false});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->job.training.steps, 2000);
 }
 
 }  // namespace

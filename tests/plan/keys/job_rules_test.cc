@@ -138,9 +138,6 @@ TEST(Validate, ChecksDocuments) {
       {[](JobSpec& j) { j.data.reset_attention_mask = true; },
        "data.reset_attention_mask: true, but nothing says where documents start; give "
        "data.bos_token_id or data.eos_token_id, e.g. 50256 for GPT-2's <|endoftext|>"},
-      {[](JobSpec& j) { j.data.eos_token_id = 10; },
-       "data.eos_token_id: 10 has no use without data.reset_attention_mask: attention would cross "
-       "documents as if there were none; use true there, or leave this out"},
       {[](JobSpec& j) { j.data.reset_position_ids = true; },
        "data.reset_position_ids: true without data.reset_attention_mask; use true for both"},
       {[](JobSpec& j) { Masked(j).eos_token_id = 256; },
