@@ -63,6 +63,22 @@ absl::StatusOr<Stacked> Stack(const HuggingFaceTensor& tensor,
   return stacked;
 }
 
+// Rows of `parts` equal parts, one below the other, as they follow each other in files of
+// HuggingFaceTensor::rows_at_once.
+Stacked ByHead(const Stacked& from, int64_t parts, int64_t rows_at_once) {
+  Stacked to = {from.dims, {}};
+  to.values.reserve(from.values.size());
+  const int64_t part_rows = from.dims[0] / parts;
+  const int64_t cols = std::ssize(from.values) / from.dims[0];
+  for (int64_t first = 0; first < part_rows; first += rows_at_once) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const auto begin = from.values.begin() + (part * part_rows + first) * cols;
+      to.values.insert(to.values.end(), begin, begin + rows_at_once * cols);
+    }
+  }
+  return to;
+}
+
 Stacked TurnedOver(const Stacked& from) {
   Stacked to{{from.dims[1], from.dims[0]}, std::vector<float>(from.values.size())};
   const auto rows = static_cast<size_t>(from.dims[0]), cols = static_cast<size_t>(from.dims[1]);
@@ -112,6 +128,9 @@ absl::Status ExportHuggingFace(const CheckpointReader& reader, const ModelShape&
   std::vector<TensorToWrite> tensors;
   for (const HuggingFaceTensor& tensor : HuggingFaceTensors(model)) {
     ASSIGN_OR_RETURN(Stacked stacked, Stack(tensor, specs, reader));
+    if (tensor.rows_at_once > 0) {
+      stacked = ByHead(stacked, std::ssize(tensor.parts), tensor.rows_at_once);
+    }
     if (tensor.transposed) stacked = TurnedOver(stacked);
     values.push_back(std::move(stacked.values));
     tensors.push_back({tensor.name, std::move(stacked.dims), values.back(), form.dtype});

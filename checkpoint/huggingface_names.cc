@@ -17,6 +17,7 @@ struct LayerName {
   absl::string_view theirs;
   absl::string_view ours;   // several, separated by spaces, are one below the other
   bool transposed = false;  // its matrix
+  bool by_head = false;     // each head's part of all of ours, then the next one's
 };
 
 struct Names {
@@ -68,6 +69,27 @@ constexpr LayerName kGlm4Layers[] = {
     {"self_attn.o_proj", "attn.o"},        {"post_self_attn_layernorm", "post_norm1"},
     {"post_attention_layernorm", "norm2"}, {"mlp.gate_up_proj", "mlp.gate mlp.up"},
     {"mlp.down_proj", "mlp.down"},         {"post_mlp_layernorm", "post_norm2"}};
+constexpr LayerName kOlmo2Layers[] = {{"self_attn.q_proj", "attn.q"},
+                                      {"self_attn.k_proj", "attn.k"},
+                                      {"self_attn.v_proj", "attn.v"},
+                                      {"self_attn.o_proj", "attn.o"},
+                                      {"self_attn.q_norm", "attn.q_norm"},
+                                      {"self_attn.k_norm", "attn.k_norm"},
+                                      {"post_attention_layernorm", "post_norm1"},
+                                      {"mlp.gate_proj", "mlp.gate"},
+                                      {"mlp.up_proj", "mlp.up"},
+                                      {"mlp.down_proj", "mlp.down"},
+                                      {"post_feedforward_layernorm", "post_norm2"}};
+constexpr LayerName kGptNeoxBefore[] = {{"gpt_neox.embed_in", "embed.tokens"}};
+constexpr LayerName kGptNeoxLayers[] = {
+    {"input_layernorm", "norm1"},
+    {.theirs = "attention.query_key_value", .ours = "attn.q attn.k attn.v", .by_head = true},
+    {"attention.dense", "attn.o"},
+    {"post_attention_layernorm", "norm2"},
+    {"mlp.dense_h_to_4h", "mlp.up"},
+    {"mlp.dense_4h_to_h", "mlp.down"}};
+constexpr LayerName kGptNeoxBehind[] = {{"gpt_neox.final_layer_norm", "final_norm"},
+                                        {"embed_out", "head"}};
 constexpr LayerName kStarcoder2Layers[] = {
     {"input_layernorm", "norm1"},   {"self_attn.q_proj", "attn.q"},
     {"self_attn.k_proj", "attn.k"}, {"self_attn.v_proj", "attn.v"},
@@ -80,11 +102,17 @@ Names NamesOf(const ModelShape& model) {
   if (architecture == Architecture::kGpt2) {
     return {"transformer.h.", kGpt2Before, kGpt2Layers, kGpt2Behind};
   }
+  if (architecture == Architecture::kGptNeox) {
+    return {"gpt_neox.layers.", kGptNeoxBefore, kGptNeoxLayers, kGptNeoxBehind};
+  }
   absl::Span<const LayerName> layers = kLlamaLayers;
   if (architecture == Architecture::kPhi3) layers = kPhi3Layers;
   if (architecture == Architecture::kStarcoder2) layers = kStarcoder2Layers;
   if (architecture == Architecture::kGemma2 || architecture == Architecture::kGemma3) {
     layers = kGemma3Layers;  // a gemma2's but for the norms of heads
+  }
+  if (architecture == Architecture::kOlmo2 || architecture == Architecture::kOlmo3) {
+    layers = kOlmo2Layers;
   }
   // A glm's are those of a glm4, which has more norms.
   if (architecture == Architecture::kGlm || architecture == Architecture::kGlm4) {
@@ -95,7 +123,7 @@ Names NamesOf(const ModelShape& model) {
 
 class Listing {
  public:
-  explicit Listing(const ModelShape& model) {
+  explicit Listing(const ModelShape& model) : head_dim_(model.head_dim) {
     for (TensorSpec& tensor : Tensors(model)) left_.insert(std::move(tensor.name));
   }
 
@@ -106,6 +134,7 @@ class Listing {
         HuggingFaceTensor tensor;
         tensor.name = absl::StrCat(their_prefix, layer.theirs, kind);
         tensor.transposed = layer.transposed && kind == ".weight";
+        tensor.rows_at_once = layer.by_head ? head_dim_ : 0;
         for (absl::string_view part : absl::StrSplit(layer.ours, ' ')) {
           std::string name = absl::StrCat(our_prefix, part, kind);
           if (left_.erase(name) > 0) tensor.parts.push_back(std::move(name));
@@ -121,6 +150,7 @@ class Listing {
   }
 
  private:
+  const int64_t head_dim_;
   std::set<std::string> left_;  // tensors of the model that are not named yet
   std::vector<HuggingFaceTensor> tensors_;
 };

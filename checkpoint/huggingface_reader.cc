@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<std::string>> FilesIn(const std::string& folder) {
 
 // "transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight": so the base model alone is saved.
 std::string WithoutPrefix(const std::string& name) {
-  for (const absl::string_view prefix : {"transformer.", "model."}) {
+  for (const absl::string_view prefix : {"transformer.", "model.", "gpt_neox."}) {
     if (absl::StartsWith(name, prefix)) return std::string(absl::StripPrefix(name, prefix));
   }
   return name;
@@ -82,6 +82,15 @@ std::vector<std::string> SpellingsOf(const std::string& name, const ModelShape& 
           absl::StrCat("model.language_model.", bare)};
 }
 
+// What the directory calls the head's matrix: many hold it though it is the embedding's.
+std::string HeadNameOf(ModelShape model) {
+  model.tied_embeddings = false;
+  for (const HuggingFaceTensor& tensor : HuggingFaceTensors(model)) {
+    if (tensor.parts.front() == "head.weight") return tensor.name;
+  }
+  return "lm_head.weight";
+}
+
 // Tells whether it is of a part of a wrapper beside its text model.
 bool IsLeftOut(absl::string_view name, const ModelShape& model) {
   if (!MayBeWrapped(model)) return false;
@@ -90,9 +99,11 @@ bool IsLeftOut(absl::string_view name, const ModelShape& model) {
          absl::StartsWith(name, "multi_modal_projector.");
 }
 
-// GPT-2's causal mask and Llama's frequencies, which old files carry.
+// GPT-2's and GPT-NeoX's causal masks and Llama's frequencies, which old files carry.
 bool IsBuffer(absl::string_view name) {
   return absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias") ||
+         absl::EndsWith(name, ".attention.bias") ||
+         absl::EndsWith(name, ".attention.masked_bias") ||
          absl::EndsWith(name, "rotary_emb.inv_freq");
 }
 
@@ -161,12 +172,14 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
     }
     int64_t row = 0;
     for (const std::string& part : tensor.parts) {
-      reader.sources_[part] = {found->second, row, tensor.transposed};
-      row += specs.at(part).dims[0];
+      const int64_t run = tensor.rows_at_once;
+      const int64_t stride = run * std::ssize(tensor.parts);
+      reader.sources_[part] = {found->second, row, tensor.transposed, run, stride};
+      row += run > 0 ? run : specs.at(part).dims[0];
     }
     stored.erase(found);
   }
-  const std::vector<std::string> heads = SpellingsOf("lm_head.weight", model);
+  const std::vector<std::string> heads = SpellingsOf(HeadNameOf(model), model);
   for (const auto& [name, unused] : stored) {
     if (IsBuffer(name) || IsLeftOut(name, model)) continue;
     if (model.tied_embeddings && absl::c_linear_search(heads, name)) continue;
@@ -176,12 +189,25 @@ absl::StatusOr<HuggingFaceReader> HuggingFaceReader::Open(const std::string& fol
   return reader;
 }
 
+void HuggingFaceReader::ReadByHead(const Source& source, absl::Span<const int64_t> begin,
+                                   absl::Span<const int64_t> end, absl::Span<float> out) {
+  const StoredTensor& stored = *source.stored.tensor;
+  const int64_t stride = begin.size() == 1 ? 1 : stored.dims[1];
+  const int64_t first_col = begin.size() == 1 ? 0 : begin[1];
+  const int64_t cols = begin.size() == 1 ? 1 : end[1] - begin[1];
+  for (int64_t row = begin[0]; row < end[0]; ++row) {
+    const int64_t at = source.first_row + row / source.run * source.stride + row % source.run;
+    source.stored.file->Read(stored, at * stride + first_col, cols, &out[(row - begin[0]) * cols]);
+  }
+}
+
 void HuggingFaceReader::Read(const std::string& name, absl::Span<const int64_t> begin,
                              absl::Span<const int64_t> end, absl::Span<float> out) const {
   const Source& source = sources_.at(name);
   const SafetensorsFile& file = *source.stored.file;
   const StoredTensor& stored = *source.stored.tensor;
   const int64_t rows = end[0] - begin[0];
+  if (source.run > 0) return ReadByHead(source, begin, end, out);
   const int64_t first_row = source.first_row + begin[0];
   if (begin.size() == 1) {
     file.Read(stored, first_row, rows, out.data());

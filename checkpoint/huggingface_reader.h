@@ -40,8 +40,13 @@ class HuggingFaceReader {
     Stored stored;
     int64_t first_row = 0;  // of weft's tensor in what is stacked
     bool transposed = false;
+    // Rows that follow each other, and from the first of these to that of the next (0: all do).
+    int64_t run = 0, stride = 0;
   };
   HuggingFaceReader() = default;
+  // The same of a source whose rows follow each other by heads.
+  static void ReadByHead(const Source& source, absl::Span<const int64_t> begin,
+                         absl::Span<const int64_t> end, absl::Span<float> out);
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Source> sources_;  // by weft's name

@@ -207,6 +207,13 @@ std::vector<BlockBuffer> GradientBuffersOf(const BlockOps& block) {
   for (size_t i = block.ops.size(); i-- > 0;) {
     for (const int in : block.ops[i].in) {
       const int value = places.Of(in);
+      // A product of the residual itself has its input's gradient added to the residual's.
+      if (block.ops[i].kind == OpKind::kLinear && value == places.Of(block.output) &&
+          norm_end == 0) {
+        norm = buffers.size();
+        norm_end = i + 1;
+        buffers.push_back({"norm", Rows::kTokens, in});
+      }
       if (ValueOf(block, value).is_statistic || is_there[static_cast<size_t>(value)]) continue;
       is_there[static_cast<size_t>(value)] = true;
       const BlockValue& of = ValueOf(block, value);

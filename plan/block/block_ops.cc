@@ -42,7 +42,7 @@ class Builder {
     op.statistics.push_back(AddStatistic(names.rstd, x.rows, {}));
     const GradientSum sum = x.rows == Rows::kPart ? GradientSum::kOwnTokens : GradientSum::kNone;
     op.params.push_back(AddVector(names.param, ".weight", x.cols, sum, FirstWeights()));
-    if (has_mean) {
+    if (has_mean && model_.has_norm_biases()) {
       op.params.push_back(AddVector(names.param, ".bias", x.cols, sum, InitialValue::kZero));
     }
     return AddOp(std::move(op), AddValue(names.out, x.rows, x.cols));
@@ -55,6 +55,15 @@ class Builder {
     op.statistics = {AddStatistic(names.rstd, heads.rows, each)};
     op.params = {AddVector(names.param, ".weight", {.count = heads.cols.unit},
                            GradientSum::kOwnHeads, FirstWeights())};
+    return AddOp(std::move(op), AddValue(names.out, heads.rows, heads.cols));
+  }
+
+  // Over all heads of `in` together; each element has a weight of its own.
+  int AddWideNorm(const NormNames& names, int in) {
+    const BlockValue heads = block_.values[static_cast<size_t>(in)];
+    BlockOp op = {.kind = OpKind::kWideNorm, .in = {in}};
+    op.statistics = {AddStatistic(names.rstd, heads.rows, {})};
+    op.params = {AddVector(names.param, ".weight", heads.cols, GradientSum::kNone, FirstWeights())};
     return AddOp(std::move(op), AddValue(names.out, heads.rows, heads.cols));
   }
 
@@ -124,6 +133,15 @@ class Builder {
     return AddOp(std::move(op), out);
   }
 
+  // The branches are terms of one sum, in the place of the result.
+  int AddTerms(absl::string_view name, int residual, std::initializer_list<int> branches) {
+    const int out = AddValue(name, Rows::kPart, Whole(model_.hidden_size));
+    PlaceIn(out, branches);
+    BlockOp op = {.kind = OpKind::kAdd, .in = {residual}};
+    op.in.insert(op.in.end(), branches.begin(), branches.end());
+    return AddOp(std::move(op), out);
+  }
+
   // In the same place.
   int AddScaled(absl::string_view name, int in) {
     const BlockValue x = block_.values[static_cast<size_t>(in)];
@@ -132,7 +150,7 @@ class Builder {
     return AddOp({.kind = OpKind::kScale, .in = {in}, .factor = model_.residual_multiplier}, out);
   }
 
-  // `parts` are columns of `whole`.
+  // `parts` lie in the memory of `whole`.
   void PlaceIn(int whole, std::initializer_list<int> parts) {
     for (const int part : parts) block_.values[static_cast<size_t>(part)].place = whole;
   }
@@ -174,18 +192,29 @@ double ResidualStd(const ModelShape& model) {
                                     : std;
 }
 
-// Queries, keys and values of whole heads; attention over them.
-int AddPlainAttention(const ModelShape& model, int in, Builder& builder) {
+// Queries, keys and values of whole heads.
+struct QueryKeyValue {
+  int q = 0, k = 0, v = 0;
+};
+QueryKeyValue AddQueryKeyValue(const ModelShape& model, int in, Builder& builder) {
   const bool biased = model.attention_bias;
   const double std = model.initializer_range;
   const Dim queries = Builder::Units(model.num_heads, model.head_dim);
   const Dim keys = Builder::Units(model.num_kv_heads, model.head_dim);
-  // A norm's rows are heads, and so no columns of a wider matrix.
+  // A norm takes no columns of a wider matrix.
   const absl::string_view joint = model.qk_norms ? "" : "qkv";
-  int q = builder.AddLinear({"attn.q", "q", queries, biased, joint}, in, std);
-  int k = builder.AddLinear({"attn.k", "k", keys, biased, joint}, in, std);
-  const int v = builder.AddLinear({"attn.v", "v", keys, biased, joint}, in, std);
-  if (model.qk_norms) {
+  const int q = builder.AddLinear({"attn.q", "q", queries, biased, joint}, in, std);
+  const int k = builder.AddLinear({"attn.k", "k", keys, biased, joint}, in, std);
+  return {q, k, builder.AddLinear({"attn.v", "v", keys, biased, joint}, in, std)};
+}
+
+// Attention over them.
+int AddAttentionOf(const ModelShape& model, const QueryKeyValue& heads, Builder& builder) {
+  auto [q, k, v] = heads;
+  if (model.wide_qk_norms) {
+    q = builder.AddWideNorm({"attn.q_norm", "q_normed", "", "q_rstd"}, q);
+    k = builder.AddWideNorm({"attn.k_norm", "k_normed", "", "k_rstd"}, k);
+  } else if (model.qk_norms) {
     q = builder.AddHeadNorm({"attn.q_norm", "q_normed", "", "q_rstd"}, q);
     k = builder.AddHeadNorm({"attn.k_norm", "k_normed", "", "k_rstd"}, k);
   }
@@ -193,7 +222,7 @@ int AddPlainAttention(const ModelShape& model, int in, Builder& builder) {
     q = builder.AddRotation("q_turned", q);
     k = builder.AddRotation("k_turned", k);
   }
-  return builder.AddAttention({q, k, v}, queries);
+  return builder.AddAttention({q, k, v}, Builder::Units(model.num_heads, model.head_dim));
 }
 
 // Queries, keys and values that are made of low ranks (DeepSeek-V2, arXiv:2405.04434, 2.1.2). The
@@ -241,32 +270,56 @@ struct FeedForwardNames {
 OpKind ActivationOf(const ModelShape& model) {
   const bool is_gelu = model.activation == Activation::kGelu;
   if (model.is_gated()) return is_gelu ? OpKind::kGeGlu : OpKind::kSwiGlu;
-  return model.activation == Activation::kGelu ? OpKind::kGelu : OpKind::kSquaredRelu;
+  if (model.activation == Activation::kErfGelu) return OpKind::kErfGelu;
+  return is_gelu ? OpKind::kGelu : OpKind::kSquaredRelu;
 }
 
-int AddFeedForward(const ModelShape& model, const FeedForwardNames& names, const Dim& inner,
-                   int64_t experts, int in, Builder& builder) {
+// A FeedForward has inner columns, and maybe experts (0: none).
+struct FeedForward {
+  FeedForwardNames names;
+  Dim inner;
+  int64_t experts = 0;
+};
+
+// Returns gate and up, or up alone.
+std::vector<int> AddInner(const ModelShape& model, const FeedForward& of, int in,
+                          Builder& builder) {
+  const auto& [names, inner, experts] = of;
   const bool biased = model.ffn_bias;
   const double std = model.initializer_range;
-  const Rows rows = experts > 0 ? Rows::kRouted : Rows::kTokens;
-  BlockOp activation = {.kind = ActivationOf(model)};
+  std::vector<int> made;
   if (model.is_gated()) {
-    activation.in.push_back(builder.AddLinear(
+    made.push_back(builder.AddLinear(
         {names.gate_layer, names.gate, inner, biased, names.joint, experts}, in, std));
   }
-  activation.in.push_back(builder.AddLinear(
+  made.push_back(builder.AddLinear(
       {names.up_layer, names.up, inner, biased, model.is_gated() ? names.joint : "", experts}, in,
       std));
   // The gradient of their input is a sum, to which up gives its term first.
   if (model.is_gated()) builder.SwapLastTwo();
-  const int act = builder.AddOp(std::move(activation), builder.AddValue(names.act, rows, inner));
-  return builder.AddLinear({.param = names.down_layer,
-                            .out = names.out,
+  return made;
+}
+
+int AddActivation(const ModelShape& model, const FeedForward& of, std::vector<int> made,
+                  Builder& builder) {
+  const Rows rows = of.experts > 0 ? Rows::kRouted : Rows::kTokens;
+  return builder.AddOp({.kind = ActivationOf(model), .in = std::move(made)},
+                       builder.AddValue(of.names.act, rows, of.inner));
+}
+
+int AddDown(const ModelShape& model, const FeedForward& of, int act, Builder& builder) {
+  return builder.AddLinear({.param = of.names.down_layer,
+                            .out = of.names.out,
                             .cols = Builder::Whole(model.hidden_size),
-                            .has_bias = biased,
-                            .experts = experts,
+                            .has_bias = model.ffn_bias,
+                            .experts = of.experts,
                             .is_summed = model.post_norms},
                            act, ResidualStd(model));
+}
+
+int AddFeedForward(const ModelShape& model, const FeedForward& of, int in, Builder& builder) {
+  const int act = AddActivation(model, of, AddInner(model, of, in, builder), builder);
+  return AddDown(model, of, act, builder);
 }
 
 // Each token to its experts and back; beside them what every token passes.
@@ -282,18 +335,20 @@ std::vector<int> AddExperts(const ModelShape& model, int in, Builder& builder) {
                                    builder.AddValue("routed", Rows::kRouted, hidden));
   const int expert_out =
       AddFeedForward(model,
-                     {"mlp.experts.*.gate", "mlp.experts.*.up", "mlp.experts.*.down", "expert_gate",
-                      "expert_up", "expert_act", "expert_out", "expert_gate_up"},
-                     {.count = model.expert_ffn_size, .cut = DimCut::kExpertTensor},
-                     model.num_experts, routed, builder);
+                     {{"mlp.experts.*.gate", "mlp.experts.*.up", "mlp.experts.*.down",
+                       "expert_gate", "expert_up", "expert_act", "expert_out", "expert_gate_up"},
+                      {.count = model.expert_ffn_size, .cut = DimCut::kExpertTensor},
+                      model.num_experts},
+                     routed, builder);
   std::vector<int> branches = {builder.AddOp({.kind = OpKind::kCombine, .in = {expert_out, shares}},
                                              builder.AddValue("combined", Rows::kPart, hidden))};
   if (model.shared_ffn_size == 0) return branches;
   const int shared =
       AddFeedForward(model,
-                     {"mlp.shared.gate", "mlp.shared.up", "mlp.shared.down", "shared_gate",
-                      "shared_up", "shared_act", "shared_out", "shared_gate_up"},
-                     Builder::Units(model.shared_ffn_size, 1), 0, in, builder);
+                     {{"mlp.shared.gate", "mlp.shared.up", "mlp.shared.down", "shared_gate",
+                       "shared_up", "shared_act", "shared_out", "shared_gate_up"},
+                      Builder::Units(model.shared_ffn_size, 1)},
+                     in, builder);
   branches.push_back(shared);
   if (!model.shared_expert_gate) return branches;
   const int logit =
@@ -301,6 +356,53 @@ std::vector<int> AddExperts(const ModelShape& model, int in, Builder& builder) {
   branches.back() = builder.AddOp({.kind = OpKind::kScaleRows, .in = {shared, logit}},
                                   builder.AddValue("shared_scaled", Rows::kTokens, hidden));
   return branches;
+}
+
+constexpr Builder::NormNames kNorm1 = {"norm1", "norm1_out", "norm1_mean", "norm1_rstd"};
+constexpr Builder::NormNames kNorm2 = {"norm2", "norm2_out", "norm2_mean", "norm2_rstd"};
+constexpr Builder::NormNames kPostNorm1 = {"post_norm1", "attn_normed", "post_norm1_mean",
+                                           "post_norm1_rstd"};
+constexpr Builder::NormNames kPostNorm2 = {"post_norm2", "mlp_normed", "post_norm2_mean",
+                                           "post_norm2_rstd"};
+
+int AddNorm(const Builder::NormNames& names, const ModelShape& model, int in, Builder& builder) {
+  return builder.AddNorm(names, in, model.has_layer_norms());
+}
+
+int AddAttentionOutput(const ModelShape& model, int attended, Builder& builder) {
+  return builder.AddLinear({.param = "attn.o",
+                            .out = "attn_out",
+                            .cols = Builder::Whole(model.hidden_size),
+                            .has_bias = model.has_output_bias(),
+                            .is_summed = model.post_norms},
+                           attended, ResidualStd(model));
+}
+
+FeedForward DenseOf(const ModelShape& model) {
+  return {{"mlp.gate", "mlp.up", "mlp.down", "gate", "up", "act", "mlp_out", "gate_up"},
+          Builder::Units(model.ffn_size, 1)};
+}
+
+// Attention and a feed-forward of one input. Their products that lead back to the residual stand
+// beside each other, so that both are terms of one sum over tp; those of one norm's output are one
+// step, whose input's gradient is one sum, too.
+int AddParallelBranches(const ModelShape& model, int x, Builder& builder) {
+  const FeedForward dense = DenseOf(model);
+  int act = 0, attended = 0;
+  if (model.shares_norm) {
+    const int normed = AddNorm(kNorm1, model, x, builder);
+    const QueryKeyValue heads = AddQueryKeyValue(model, normed, builder);
+    const std::vector<int> inner = AddInner(model, dense, normed, builder);
+    attended = AddAttentionOf(model, heads, builder);
+    act = AddActivation(model, dense, inner, builder);
+  } else {
+    const int to_mlp = AddNorm(kNorm2, model, x, builder);
+    act = AddActivation(model, dense, AddInner(model, dense, to_mlp, builder), builder);
+    const int to_attention = AddNorm(kNorm1, model, x, builder);
+    attended = AddAttentionOf(model, AddQueryKeyValue(model, to_attention, builder), builder);
+  }
+  const int attention_out = AddAttentionOutput(model, attended, builder);
+  return builder.AddTerms("out", x, {attention_out, AddDown(model, dense, act, builder)});
 }
 
 }  // namespace
@@ -321,8 +423,9 @@ int64_t LocalCount(const Dim& dim, const Layout& layout, int tp_index) {
 const OpRule& RuleOf(OpKind kind) {
   using Gradient = OpRule::Gradient;
   static constexpr OpRule kRules[] = {
-      // kNorm, kHeadNorm
+      // kNorm, kHeadNorm, kWideNorm
       {.input_reads_in = true, .reads_statistics = true, .is_cheap = true},
+      {.input_reads_in = true, .reads_statistics = true},
       {.input_reads_in = true, .reads_statistics = true},
       // kLinear
       {.weight_reads_in = true},
@@ -334,7 +437,8 @@ const OpRule& RuleOf(OpKind kind) {
       // kScale, kAdd
       {},
       {.gradient = Gradient::kPasses},
-      // kGelu, kSquaredRelu, kSwiGlu, kGeGlu
+      // kGelu, kSquaredRelu, kErfGelu, kSwiGlu, kGeGlu
+      {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
       {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
       {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
       {.input_reads_in = true, .is_cheap = true, .gradient = Gradient::kOfLastInput},
@@ -359,38 +463,24 @@ int BlockOps::PlaceOf(int value) const {
 
 BlockOps OpsOf(const ModelShape& model, int64_t block) {
   Builder builder(model, block);
-  const bool has_mean = model.has_layer_norms();
   const int x = builder.AddValue("x", Rows::kPart, Builder::Whole(model.hidden_size));
-  const int to_attention =
-      builder.AddNorm({"norm1", "norm1_out", "norm1_mean", "norm1_rstd"}, x, has_mean);
-  const int attended = model.is_latent() ? AddLatentAttention(model, to_attention, builder)
-                                         : AddPlainAttention(model, to_attention, builder);
-  const int attention_out = builder.AddLinear({.param = "attn.o",
-                                               .out = "attn_out",
-                                               .cols = Builder::Whole(model.hidden_size),
-                                               .has_bias = model.has_output_bias(),
-                                               .is_summed = model.post_norms},
-                                              attended, ResidualStd(model));
+  if (model.parallel_residual) return builder.Take(AddParallelBranches(model, x, builder));
+  const int to_attention = model.pre_norms ? AddNorm(kNorm1, model, x, builder) : x;
+  const int attended =
+      model.is_latent()
+          ? AddLatentAttention(model, to_attention, builder)
+          : AddAttentionOf(model, AddQueryKeyValue(model, to_attention, builder), builder);
+  const int attention_out = AddAttentionOutput(model, attended, builder);
   const int attention_branch =
-      model.post_norms
-          ? builder.AddNorm({"post_norm1", "attn_normed", "post_norm1_mean", "post_norm1_rstd"},
-                            attention_out, has_mean)
-          : attention_out;
+      model.post_norms ? AddNorm(kPostNorm1, model, attention_out, builder) : attention_out;
   const int x_mid = builder.AddResidual("x_mid", "attn_scaled", x, {attention_branch});
-  const int to_mlp =
-      builder.AddNorm({"norm2", "norm2_out", "norm2_mean", "norm2_rstd"}, x_mid, has_mean);
+  const int to_mlp = model.pre_norms ? AddNorm(kNorm2, model, x_mid, builder) : x_mid;
   std::vector<int> branches;
   if (model.has_experts(block)) {
     branches = AddExperts(model, to_mlp, builder);
   } else {
-    branches = {AddFeedForward(
-        model, {"mlp.gate", "mlp.up", "mlp.down", "gate", "up", "act", "mlp_out", "gate_up"},
-        Builder::Units(model.ffn_size, 1), 0, to_mlp, builder)};
-    if (model.post_norms) {
-      branches = {
-          builder.AddNorm({"post_norm2", "mlp_normed", "post_norm2_mean", "post_norm2_rstd"},
-                          branches.front(), has_mean)};
-    }
+    branches = {AddFeedForward(model, DenseOf(model), to_mlp, builder)};
+    if (model.post_norms) branches = {AddNorm(kPostNorm2, model, branches.front(), builder)};
   }
   return builder.Take(builder.AddResidual("out", "mlp_scaled", x_mid, branches));
 }

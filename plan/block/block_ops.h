@@ -73,15 +73,18 @@ struct BlockParam {
 enum class OpKind {
   kNorm,       // in: x; out: LayerNorm or RMSNorm of it; statistics: mean of the former, 1 / std
   kHeadNorm,   // the same of each head by itself
+  kWideNorm,   // the same of all heads together, over which tp cuts them
   kLinear,     // in: x; out: x W' + b
   kRotate,     // in: queries or keys; out: turned by their position, in place
   kJoinHeads,  // in: parts of each head, one of them maybe shared by all; out: heads
   kAttention,  // in: q, k, v; out: softmax(q k') v over the window; statistics: log of the sums of
                // exponentials
   kScale,      // in: x; out: x times the operation's factor
-  kAdd,        // in: a residual and what is added; out: the sum, in the place of the latter
+  kAdd,        // in: a residual and what is added; out: the sum, in the place of the latter, of
+               // which each may be a term by itself
   kGelu,       // in: x; out: its activation, likewise:
   kSquaredRelu,
+  kErfGelu,
   kSwiGlu,     // in: gate, up; out: silu(gate) up, likewise:
   kGeGlu,      // gelu(gate) up
   kRoute,      // in: logits of all experts; out: shares of the chosen ones

@@ -79,7 +79,7 @@ std::vector<TensorSpec> EndsOf(const ModelShape& model) {
     norm.sum = GradientSum::kOwnTokens;
   };
   add_norm("final_norm.weight", model.norm_offset == 1 ? InitialValue::kZero : InitialValue::kOne);
-  if (model.has_layer_norms()) add_norm("final_norm.bias", InitialValue::kZero);
+  if (model.has_norm_biases()) add_norm("final_norm.bias", InitialValue::kZero);
   if (!model.tied_embeddings) {
     tensors.push_back(
         TableOf(model, "head.weight", model.vocab_size, /*split_dim=*/0, ModelPart::kHead));

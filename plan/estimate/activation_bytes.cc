@@ -29,6 +29,7 @@ struct Sizes {
   double ffn_out = 0;  // elements of what goes into its last matrix
   double routed = 0;   // elements of the tokens' copies that this rank's experts get
   double gated = 1;
+  double norms = 2;  // before attention and feed-forward
 };
 
 void AddFeedForward(const Question& question, const Layout& layout, Sizes& sizes) {
@@ -72,6 +73,7 @@ Sizes SizesOf(const Question& question, const Layout& layout) {
   }
   sizes.scores = sizes.heads * sizes.tokens * static_cast<double>(question.batch.seq_len);
   sizes.gated = model.is_gated() ? 2 : 1;
+  sizes.norms = model.norms_of_block() - (model.post_norms ? 2 : 0);
   AddFeedForward(question, layout, sizes);
   return sizes;
 }
@@ -91,8 +93,8 @@ double WideBytes(const Question& question, const Sizes& sizes) {
   const double up = habits.selective_drops_up && has_latents
                         ? sizes.element * sizes.tokens * (sizes.query + sizes.key + sizes.values)
                         : 0;
-  return up + 2 * sizes.linear * sizes.residual * sizes.hidden + sizes.linear * sizes.ffn_out +
-         habits.unfused_ffn_bytes * sizes.ffn_in;
+  return up + sizes.norms * sizes.linear * sizes.residual * sizes.hidden +
+         sizes.linear * sizes.ffn_out + habits.unfused_ffn_bytes * sizes.ffn_in;
 }
 
 double SavedWithoutRecompute(const Question& question, const Sizes& sizes) {
@@ -100,18 +102,21 @@ double SavedWithoutRecompute(const Question& question, const Sizes& sizes) {
   const ModelShape& model = question.model;
   const double residual = sizes.residual * sizes.hidden;
   const double inputs = habits.saves_gathered_inputs ? sizes.tokens * sizes.hidden : residual;
-  const double norm_statistics = model.has_layer_norms() ? 4 : 2;
-  double bytes = 2 * sizes.element * residual;    // inputs of the norms
-  bytes += 2 * sizes.linear * inputs;             // their outputs
-  bytes += norm_statistics * 4 * sizes.residual;  // mean and inverse deviation, fp32
+  const double norm_statistics = 2 * model.norm_statistics();
+  // Inputs of the norms, or of products where there are none before; then their outputs, and mean
+  // and inverse deviation, fp32.
+  double bytes = (model.parallel_residual ? 1 : 2) * sizes.element * residual;
+  bytes += sizes.norms * sizes.linear * inputs;
+  bytes += sizes.norms * norm_statistics * 2 * sizes.residual;
   // Norms after the branches keep their inputs; their outputs are terms of sums.
   if (model.post_norms)
     bytes += 2 * sizes.element * residual + 4 * norm_statistics * sizes.residual;
   if (habits.dropout) bytes += 2 * residual;  // masks
   bytes += sizes.element * sizes.tokens * (sizes.query + sizes.key + sizes.values);
-  if (model.qk_norms) {  // their inputs, and an inverse deviation a head
+  if (model.qk_norms) {  // their inputs, and an inverse deviation a head, or one
+    const double rows = model.wide_qk_norms ? 2 : sizes.heads + sizes.kv_heads;
     bytes += sizes.element * sizes.tokens * (sizes.query + sizes.key) +
-             2 * norm_statistics * sizes.tokens * (sizes.heads + sizes.kv_heads);
+             2 * norm_statistics * sizes.tokens * rows;
   }
   // The low-rank norms' inputs and outputs, the key with position, two inverse deviations.
   if (model.is_latent()) bytes += sizes.residual * (sizes.element * sizes.ranks + 8);

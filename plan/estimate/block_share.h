@@ -25,6 +25,9 @@ struct BlockShare {
   double copies = 0;
   double expert_up = 0, expert_inner = 0;  // of one expert
 
+  // Tensors that products of all tokens read, and sums of terms that are added to residuals.
+  double gathered = 2, summed = 2;
+
   // Columns of what attention works on: queries, keys and values.
   double attended() const { return kv_rank > 0 ? 2 * query + value : query + 2 * key_value; }
 };

@@ -29,7 +29,7 @@ double Pieces(const TimeHabits& habits, double blocks, double bytes) {
 
 // Counts the parameters of a head with a table of its own, the final norm included.
 double HeadParameters(const Question& question, const Layout& layout) {
-  const double norm = question.model.has_layer_norms() ? 2 : 1;
+  const double norm = question.model.norm_vectors();
   return (LocalVocabulary(question, layout) + norm) *
          static_cast<double>(question.model.hidden_size);
 }

@@ -295,6 +295,7 @@ double ArenaWorkspace(const Question& question, const Layout& layout, int stage)
   double bytes =
       element * tokens * (whole * hidden + gated * ffn / tp + query + output + key + values);
   if (model.post_norms) bytes += 2 * element * tokens / layout.sequence_ranks() * hidden;
+  if (model.wide_qk_norms && layout.tp > 1) bytes += 4 * tokens;  // sums of rows over tp
   // Keys and values of whole sequences, and their gradients.
   if (layout.cp > 1) bytes += 2 * element * tokens * layout.cp * (key + values);
   bytes += AttentionScratchBytes(question, layout);
@@ -408,7 +409,7 @@ void SetArenaActivations(const Question& question, const Layout& layout, int sta
     held += activations.held.microbatches * boundary;
     const HeadActivations head = HeadActivationBytes(question, layout);
     const double statistics =
-        4 * LocalTokens(question, layout) * (question.model.has_layer_norms() ? 5 : 4);
+        4 * LocalTokens(question, layout) * (3 + question.model.norm_statistics());
     estimate[MemoryTerm::kHead] = Bytes(head.logits + head.saved + statistics);
   }
   estimate[MemoryTerm::kActivations] = Bytes(held);

@@ -89,7 +89,6 @@ LinearSeconds& operator+=(LinearSeconds& sum, const LinearSeconds& other) {
   return sum;
 }
 
-// Queries, keys and values through low ranks.
 LinearSeconds LatentMatmuls(const Pass& pass) {
   const BlockShare& share = pass.share;
   const Machine& machine = pass.of_product(pass.fp8.query);
@@ -191,8 +190,8 @@ BlockElements ElementsOf(const Pass& pass) {
   const double qkv = share.attended();
   const double routed = share.copies;
   const double inner = share.inner + routed * share.expert_inner;
-  const double norms = pass.question.model.post_norms ? 4 : 2;  // each reads x and writes y
-  const double residuals = 2 * 3 * share.width;                 // read both, write the sum
+  const double norms = pass.question.model.norms_of_block();  // each reads x and writes y
+  const double residuals = share.summed * 3 * share.width;    // read both, write the sum
   const double biases = pass.biased ? 2 * (qkv + inner) : 0;
   const double wide_biases = pass.biased ? 2 * 2 * share.width : 0;
   const double activation = pass.gated ? 3 * inner : 2 * inner;
@@ -319,22 +318,23 @@ CastSeconds CastsToFp8(const Pass& pass) {
   return cast;
 }
 
-// Tensor parallelism of one block (Shoeybi et al., arXiv:1909.08053, 3; with sequence parallelism
-// arXiv:2205.05198, 4.2.2: gathers and reduce-scatters, and the backward pass gathers the inputs
-// again for their weight gradients).
+// Tensor parallelism of one block (arXiv:1909.08053, 3; with sequence parallelism arXiv:2205.05198,
+// 4.2.2: the backward pass gathers inputs again for their weight gradients).
 BothPasses TensorComm(const Pass& pass) {
   if (pass.layout.tp == 1) return {};
   const double bytes = pass.wide_bytes();
+  const bool sums_rows = pass.question.model.wide_qk_norms;  // of queries and keys: their squares
+  const double rows_s =
+      sums_rows ? 2 * AllReduceSeconds(pass.machine, pass.tensor_group, 4 * pass.tokens) : 0;
   if (!pass.layout.sequence_parallel) {
-    const double pair_s = 2 * AllReduceSeconds(pass.machine, pass.tensor_group, bytes);
-    return {pair_s, pair_s};
+    const double sum_s = AllReduceSeconds(pass.machine, pass.tensor_group, bytes);
+    return {pass.share.summed * sum_s + rows_s, pass.share.gathered * sum_s + rows_s};
   }
   const double gather_s = AllGatherSeconds(pass.machine, pass.tensor_group, bytes);
   const double scatter_s = ReduceScatterSeconds(pass.machine, pass.tensor_group, bytes);
-  // Attention, and the feed-forward that all tokens pass.
-  const double parts = pass.share.experts > 0 && pass.share.inner == 0 ? 1 : 2;
-  BothPasses both = {parts * gather_s + parts * scatter_s,
-                     2 * parts * gather_s + parts * scatter_s};
+  const double in = pass.share.gathered, out = pass.share.summed;
+  BothPasses both = {in * gather_s + out * scatter_s + rows_s,
+                     (in + out) * gather_s + in * scatter_s + rows_s};
   const int etp = pass.layout.expert_tp();
   if (pass.share.experts > 0 && etp > 1) {
     // Experts that several ranks share: what each was sent is gathered among them, and kept whole.

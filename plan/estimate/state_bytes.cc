@@ -108,8 +108,12 @@ double RowsAndColumns(const Widths& widths) {
 }
 
 double VectorsOfBlock(const ModelShape& model, const Widths& widths) {
-  double count = (model.has_layer_norms() ? 4 : 2) * (model.post_norms ? 2 : 1) * widths.hidden;
-  if (model.qk_norms) count += 2 * static_cast<double>(model.head_dim);
+  double count = model.norm_vectors() * model.norms_of_block() * widths.hidden;
+  if (model.wide_qk_norms) {
+    count += widths.query + widths.key;
+  } else if (model.qk_norms) {
+    count += 2 * static_cast<double>(model.head_dim);
+  }
   count += widths.query_rank + widths.kv_rank;  // their norms
   if (model.shared_expert_gate) count += widths.hidden;
   if (model.attention_bias) count += widths.query + 2 * widths.key;
@@ -312,7 +316,7 @@ StageParameters ParametersOf(const Question& question, const Layout& layout, int
   // A tied table is held at both ends of the pipeline, once if they are the same stage.
   if (last && !(model.tied_embeddings && first)) add_table(table, vocabulary);
   if (last) {
-    const double norm = (model.has_layer_norms() ? 2 : 1) * hidden;
+    const double norm = model.norm_vectors() * hidden;
     parameters.vectors += norm;
     parameters.rows_and_columns += norm;
   }

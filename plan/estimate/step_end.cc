@@ -102,10 +102,10 @@ double CopySeconds(const Question& question, const Machine& machine, const Layou
   const PricedGroup tensor = GroupOf(machine, layout.tp, 1, world);
   if (layout.sequence_ranks() > 1) {
     // With their biases.
-    const double norms = (model.has_layer_norms() ? 4 : 2) * (model.post_norms ? 2 : 1);
+    const double norms = model.norm_vectors() * model.norms_of_block();
     sum_s += norms * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * hidden);
   }
-  if (model.qk_norms) {
+  if (model.qk_norms && !model.wide_qk_norms) {
     const auto head_dim = static_cast<double>(model.head_dim);
     sum_s += 2 * blocks * AllReduceSeconds(machine, tensor, gradient_bytes * head_dim);
   }

@@ -57,7 +57,8 @@ constexpr absl::string_view kOffIfFalse =
 
 constexpr absl::string_view kOriginalPositions = "original_max_position_embeddings";
 constexpr absl::string_view kSlidingTheta = "rope_local_base_freq";
-constexpr absl::string_view kRotaryShare = "partial_rotary_factor";
+constexpr absl::string_view kTheta = "rope_theta";                   // in maps, if not beside them
+constexpr absl::string_view kRotaryShare = "partial_rotary_factor";  // likewise
 constexpr absl::string_view kRopeMaps[] = {"rope_scaling", "rope_parameters"};
 
 bool IsFalse(const Value& value) {
@@ -127,7 +128,7 @@ class Reading {
     if (name == "auto_map" || absl::StartsWith(name, "_")) return;
     if (HasWord(type_.passed_over, name)) return;
     if (type_.family == ModelFamily::kLlama &&
-        (name == "rope_theta" ||
+        (name == theta_key_ ||
          std::find(std::begin(kRopeMaps), std::end(kRopeMaps), name) != std::end(kRopeMaps))) {
       return;  // TakeRope does
     }
@@ -163,20 +164,20 @@ class Reading {
 
   // rope_theta stands beside the maps, or in one of them.
   void TakeRope() {
-    const Value* theta = SaidOrNull("rope_theta");
+    const Value* theta = SaidOrNull(theta_key_);
     const Value* scaling = nullptr;
     Value kept;
     for (const absl::string_view name : kRopeMaps) {
       const Value* map = SaidOrNull(name);
       if (map == nullptr) continue;
-      if (HasWord(type_.reads, kSlidingTheta)) map = OfFullBlocks(name, map);
+      if (type_.has_rope_by_span) map = OfFullBlocks(name, map);
       if (!map->is_map()) {
         Refuse(*map, name,
                absl::StrCat("found ", map->Found(),
                             ", expected a map with rope_theta and rope_type default or llama3"));
         continue;
       }
-      theta = TheOne("rope_theta", theta, map->Find("rope_theta"));
+      theta = TheOne(theta_key_, theta, map->Find(kTheta));
       if (type_.is_only_planned()) continue;  // no plan depends on the rest
       const Value read = ReadRopeMap(name, *map);
       if (scaling != nullptr && !SameValue(kept, read)) {
@@ -189,8 +190,8 @@ class Reading {
       kept = read;
     }
     if (sliding_theta_ != nullptr) Keep(kSlidingTheta, *sliding_theta_);
-    if (rotary_share_ != nullptr) Keep(kRotaryShare, *rotary_share_);
-    if (theta != nullptr) Keep("rope_theta", *theta);
+    if (rotary_share_ != nullptr) Keep(share_key_, *rotary_share_);
+    if (theta != nullptr) Keep(theta_key_, *theta);
     if (!kept.is_null()) Keep("rope_scaling", kept);
   }
 
@@ -238,20 +239,19 @@ class Reading {
     }
     const absl::string_view keys = is_none ? "" : RopeKeysOf(*read_as);
     const Value* const part = map.Find(kRotaryShare);
-    if (part != nullptr && HasWord(type_.reads, kRotaryShare)) {
+    if (part != nullptr && HasWord(type_.reads, share_key_)) {
       // Beside the map it may stand once more.
-      const Value* const before =
-          rotary_share_ != nullptr ? rotary_share_ : SaidOrNull(kRotaryShare);
-      rotary_share_ = TheOne(kRotaryShare, before, part);
-      own_.Remove(kRotaryShare);
+      const Value* const before = rotary_share_ != nullptr ? rotary_share_ : SaidOrNull(share_key_);
+      rotary_share_ = TheOne(share_key_, before, part);
+      own_.Remove(share_key_);
     } else if (part != nullptr) {
       TakeChanging({"partial_rotary_factor", "rotary positions of a part of each head"}, *part);
     }
     Value read = Value::Map(map.place);
     if (!is_none) read.entries.push_back({"rope_type", Value::Scalar(kind, map.place)});
     for (const auto& [key, node] : map.entries) {
-      const bool is_named = key == "rope_type" || key == "type" || key == "rope_theta" ||
-                            key == "partial_rotary_factor" || (is_none && key == "factor");
+      const bool is_named = key == "rope_type" || key == "type" || key == kTheta ||
+                            key == kRotaryShare || (is_none && key == "factor");
       if (is_named || node.is_null()) continue;
       if (HasWord(keys, key)) {
         read.entries.push_back({key, node});
@@ -300,6 +300,9 @@ class Reading {
   const ModelType& type_;
   Issues* const issues_;
   std::vector<std::string>* const notes_;
+  // Keys of the base, and of the share of a head that turns, beside maps of rotary positions.
+  const absl::string_view theta_key_ = KeysOf(type_.architecture).rope_theta;
+  const absl::string_view share_key_ = KeysOf(type_.architecture).rotary_share;
   bool has_code_ = false;
   const Value* sliding_theta_ = nullptr;  // in a map of rotary positions
   const Value* rotary_share_ = nullptr;   // likewise

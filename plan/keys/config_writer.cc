@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "plan/keys/model_keys.h"
 #include "plan/keys/model_types.h"
+#include "plan/keys/rope_keys.h"
 
 namespace weft {
 namespace {
@@ -43,6 +46,7 @@ const StatedKey kStatedKeys[] = {
     {"attn_pdrop", [](const ModelShape&) { return Value::Number(0); }},
     {"residual_dropout", [](const ModelShape&) { return Value::Number(0); }},
     {"embedding_dropout", [](const ModelShape&) { return Value::Number(0); }},
+    {"hidden_dropout", [](const ModelShape&) { return Value::Number(0); }},
     {"mlp_bias", [](const ModelShape&) { return Value::Flag(false); }},
     {"use_bias", [](const ModelShape&) { return Value::Flag(true); }},
     {"attention_out_bias", [](const ModelShape&) { return Value::Flag(false); }},
@@ -52,6 +56,12 @@ const StatedKey kStatedKeys[] = {
     {"final_logit_softcapping", [](const ModelShape& model) { return CapValue(model.logit_cap); }},
     {"partial_rotary_factor",
      [](const ModelShape& model) { return WithPoint(Value::Number(model.rotary_share)); }},
+    {"rotary_pct",
+     [](const ModelShape& model) { return WithPoint(Value::Number(model.rotary_share)); }},
+    {"use_parallel_residual",
+     [](const ModelShape& model) { return Value::Flag(model.parallel_residual); }},
+    {"logit_scale",
+     [](const ModelShape& model) { return WithPoint(Value::Number(model.logit_scale)); }},
     {"query_pre_attn_scalar",
      [](const ModelShape& model) { return Value::Number(model.query_scalar); }},
     {"rope_local_base_freq",
@@ -71,6 +81,24 @@ std::optional<Value> StatedValue(const ModelShape& model, absl::string_view key)
   return std::nullopt;
 }
 
+// Sliding blocks turn by a base of their own, for which the type has no key: all is said by kind of
+// block then.
+void SayRopeByKindOfBlock(const ModelShape& model, Value& config) {
+  Value full = Value::Map(), sliding = Value::Map();
+  const Value scaling = RopeScalingValue(model.rope_scaling);
+  const Value plain = Value::Scalar("default");
+  full.entries =
+      scaling.is_null() ? std::vector<ValueEntry>{{"rope_type", plain}} : scaling.entries;
+  full.entries.push_back({"rope_theta", Value::Number(model.rope_theta)});
+  sliding.entries = {{"rope_type", plain}, {"rope_theta", Value::Number(model.sliding_rope_theta)}};
+  config.Remove("rope_theta");
+  config.Remove("rope_scaling");
+  Value by_kind = Value::Map();
+  by_kind.entries = {{std::string(WordOf(AttentionSpan::kFull)), std::move(full)},
+                     {std::string(WordOf(AttentionSpan::kSliding)), std::move(sliding)}};
+  config.entries.push_back({"rope_parameters", std::move(by_kind)});
+}
+
 }  // namespace
 
 Value ConfigTree(const ModelShape& model) {
@@ -87,14 +115,20 @@ Value ConfigTree(const ModelShape& model) {
   };
   for (ValueEntry& entry : ModelTree(model).entries) {
     if (!is_read(entry.name)) continue;
-    // Caps, and no window, have spellings of their own, below.
-    const bool is_own = absl::EndsWith(entry.name, "_softcapping") ||
+    // Caps, a factor and no window have spellings of their own, below.
+    const bool is_own = absl::EndsWith(entry.name, "_softcapping") || entry.name == "logit_scale" ||
                         (entry.name == "sliding_window" && model.window == 0);
     if (!is_own) add(entry.name, std::move(entry.node));
   }
   for (const absl::string_view key : reads) {
     if (config.Find(key) != nullptr) continue;
     if (std::optional<Value> value = StatedValue(model, key)) add(key, *std::move(value));
+  }
+  ModelShape typical;
+  SetTypeDefaults(type, typical);
+  if (type.has_rope_by_span && !is_read("rope_local_base_freq") &&
+      model.sliding_rope_theta != typical.sliding_rope_theta) {
+    SayRopeByKindOfBlock(model, config);
   }
   return config;
 }

@@ -44,12 +44,12 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(num_blocks), "num_hidden_layers n_layer num_layers n_layers", true, true},
     {WEFT_FIELD(num_heads), "num_attention_heads n_head n_heads", true, true},
     {WEFT_FIELD(ffn_size), "intermediate_size n_inner", false, true},
-    {WEFT_FIELD(norm_eps), "norm_eps norm_epsilon rms_norm_eps"},
+    {WEFT_FIELD(norm_eps), "norm_eps norm_epsilon rms_norm_eps layer_norm_eps"},
     {WEFT_FIELD(initializer_range)},
     {WEFT_FIELD(tied_embeddings)},
     {WEFT_FIELD(num_kv_heads)},
     {WEFT_FIELD(head_dim)},
-    {WEFT_FIELD(rope_theta)},
+    {WEFT_FIELD(rope_theta), "rope_theta rotary_emb_base"},
     {WEFT_FIELD(attention_bias)},
     {&ModelKeys::rope_scaling, nullptr},
     {WEFT_FIELD(num_experts), "num_experts n_routed_experts"},
@@ -71,11 +71,13 @@ constexpr ModelKey kModelKeys[] = {
     {WEFT_FIELD(residual_multiplier)},
     {WEFT_FIELD(attention_multiplier)},
     {WEFT_FIELD(logits_scaling)},
+    {WEFT_FIELD(logit_scale)},
     {WEFT_FIELD(window)},
     {&ModelKeys::spans, nullptr},
     {&ModelKeys::turns, nullptr},
     {WEFT_FIELD(sliding_rope_theta)},
-    {WEFT_FIELD(rotary_share)},
+    {WEFT_FIELD(parallel_residual)},
+    {WEFT_FIELD(rotary_share), "partial_rotary_factor rotary_pct"},
     {WEFT_FIELD(query_scalar)},
     {WEFT_FIELD(attention_cap)},
     {WEFT_FIELD(logit_cap)},
@@ -93,7 +95,7 @@ constexpr absl::string_view kSharedExperts = "n_shared_experts";
 
 constexpr absl::string_view kDropouts[] = {
     "resid_pdrop",      "embd_pdrop",        "attn_pdrop",          "attention_dropout",
-    "residual_dropout", "embedding_dropout", "router_jitter_noise",
+    "residual_dropout", "embedding_dropout", "router_jitter_noise", "hidden_dropout",
 };
 
 // Keys that change the mathematics, with the only values that can be carried out (the first one is
@@ -121,12 +123,14 @@ constexpr FixedKey kLlamaFixed[] = {
     {"embd_pdrop", "0"},
     {"residual_dropout", "0"},
     {"embedding_dropout", "0"},
+    {"hidden_dropout", "0"},
     {"use_bias", "true"},
     {"attention_out_bias", "false"},
     {"use_bidirectional_attention", "false"},
 };
 constexpr absl::string_view kOfFewTypes =
-    "resid_pdrop embd_pdrop residual_dropout embedding_dropout use_bias attention_out_bias "
+    "resid_pdrop embd_pdrop residual_dropout embedding_dropout hidden_dropout use_bias "
+    "attention_out_bias "
     "use_bidirectional_attention";
 // The activation is the type's own to say (plan/keys/model_types.h).
 constexpr absl::string_view kActivation = "hidden_act";
@@ -301,7 +305,7 @@ Value WithRopeKeys(const ModelType& type, const Value& tree, Issues* issues) {
   Value plain = tree;
   const Value* rope = tree.Find(kRopeParameters);
   if (rope == nullptr) return plain;
-  if (HasWord(type.reads, "rope_local_base_freq")) {
+  if (type.has_rope_by_span) {
     if (const auto parts = RopeBySpanOf(*rope, kRopeParameters, issues)) {
       const Value* const theta = parts->sliding_theta;
       if (theta != nullptr) plain.entries.push_back({"rope_local_base_freq", *theta});
@@ -550,7 +554,7 @@ std::vector<ModelKeyForm> ModelKeyForms() {
   add(kRopeParameters, {.form = FieldForm{FieldForm::Kind::kMap}});
   add(kSharedExperts, {.form = FieldForm{FieldForm::Kind::kWhole}});
   add(kDenseBlocks, {.form = FieldForm{FieldForm::Kind::kList}});
-  add(kActivation, {.values = "silu gelu_new relu2"});
+  add(kActivation, {.values = "silu gelu_new relu2 gelu"});
   add(kGemmasActivation, {.values = "gelu_new"});
   add("use_sliding_window", {.form = FieldForm{FieldForm::Kind::kFlag}});
   for (const absl::string_view rule : absl::StrSplit(kSpanRules, ' ')) {

@@ -14,6 +14,8 @@
 namespace weft {
 namespace {
 
+constexpr double kOlmo3Theta = 500000;  // of sliding blocks, whatever rope_theta says
+
 constexpr absl::string_view kRouting =
     "aux_loss_alpha ep_size moe_router_dtype n_group norm_topk_prob "
     "num_nextn_predict_layers quantization_config rope_interleave routed_scaling_factor "
@@ -62,6 +64,31 @@ void SetGlm(ModelShape& model) {
   model.norm_eps = 1.5625e-7;
   model.attention_bias = true;
   model.rotary_share = 0.5;
+}
+
+// transformers' GPTNeoXConfig.
+void SetGptNeox(ModelShape& model) {
+  model.norm_eps = 1e-5;
+  model.attention_bias = true;
+  model.rotary_share = 0.25;
+  model.parallel_residual = true;
+}
+
+// transformers' Olmo2Config, Olmo3Config.
+void SetOlmo2(ModelShape& model) {
+  model.norm_eps = 1e-5;
+}
+void SetOlmo3(ModelShape& model) {
+  SetOlmo2(model);
+  model.rope_theta = kOlmo3Theta;
+  model.sliding_rope_theta = kOlmo3Theta;
+}
+
+// transformers' Cohere2Config.
+void SetCohere2(ModelShape& model) {
+  model.norm_eps = 1e-5;
+  model.tied_embeddings = true;
+  model.logit_scale = 0.0625;
 }
 
 // Lozhkov et al., arXiv:2402.19173, table 3.
@@ -180,6 +207,7 @@ constexpr ModelType kTypes[] = {
                  "query_pre_attn_scalar=256 rope_local_base_freq=10000",
      .slides = SlidingBlocks::kAllButEvery,
      .every = 6,
+     .has_rope_by_span = true,
      .wrapper = "gemma3"},
     {.architecture = Architecture::kGlm,
      .class_name = "GlmForCausalLM",
@@ -206,6 +234,43 @@ constexpr ModelType kTypes[] = {
      .set_defaults = SetNemotron,
      .reads = WEFT_LLAMA_READS "norm_eps attention_bias mlp_bias partial_rotary_factor",
      .defaults = "partial_rotary_factor=0.5 initializer_range=0.0134"},
+    // Queries, keys and values are one tensor of its files, head by head.
+    {.architecture = Architecture::kGptNeox,
+     .class_name = "GPTNeoXForCausalLM",
+     .set_defaults = SetGptNeox,
+     .reads = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+              "max_position_embeddings initializer_range tie_word_embeddings attention_dropout "
+              "hidden_act layer_norm_eps attention_bias use_parallel_residual rotary_emb_base "
+              "rotary_pct hidden_dropout",
+     .defaults = "rotary_pct=0.25 attention_bias=true use_parallel_residual=true"},
+    {.architecture = Architecture::kOlmo2,
+     .class_name = "Olmo2ForCausalLM",
+     .set_defaults = SetOlmo2,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias",
+     .defaults = "rms_norm_eps=1e-05"},
+    {.architecture = Architecture::kOlmo3,
+     .class_name = "Olmo3ForCausalLM",
+     .set_defaults = SetOlmo3,
+     .reads = WEFT_LLAMA_READS "rms_norm_eps attention_bias sliding_window layer_types",
+     .defaults = "rms_norm_eps=1e-05 rope_theta=500000 sliding_window=4096",
+     .slides = SlidingBlocks::kAllButEvery,
+     .every = 4,
+     .has_rope_by_span = true},
+    {.architecture = Architecture::kMinistral,
+     .class_name = "MinistralForCausalLM",
+     .reads = WEFT_LLAMA_READS "rms_norm_eps sliding_window layer_types",
+     .defaults = "num_key_value_heads=8 sliding_window=4096"},
+    {.architecture = Architecture::kCohere2,
+     .class_name = "Cohere2ForCausalLM",
+     .set_defaults = SetCohere2,
+     .reads = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+              "num_key_value_heads max_position_embeddings initializer_range tie_word_embeddings "
+              "attention_dropout hidden_act layer_norm_eps attention_bias logit_scale "
+              "sliding_window layer_types sliding_window_pattern",
+     .defaults = "layer_norm_eps=1e-05 sliding_window=4096 logit_scale=0.0625",
+     .slides = SlidingBlocks::kAllButEvery,
+     .every = 4,
+     .turns_sliding = true},
 };
 
 #undef WEFT_COMMON_READS
@@ -215,7 +280,7 @@ constexpr ModelType kTypes[] = {
 // Architectures of transformers 5.24.0 whose names a slip of the pen would make of those above.
 constexpr absl::string_view kOtherArchitectures[] = {
     "blt",       "csm",          "cwm",   "deepseek_ocr2", "esm",    "flava", "gemma3n_text",
-    "glmga",     "glpn",         "llava", "ministral",     "mllama", "olmo",  "pixtral",
+    "glmga",     "glpn",         "llava", "ministral3",    "mllama", "olmo",  "pixtral",
     "qwen3_asr", "qwen3_vl_moe", "sam",   "voxtral",       "xglm",   "xlm",
 };
 

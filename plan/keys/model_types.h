@@ -45,6 +45,8 @@ struct ModelType {
   int64_t every = 0;  // of SlidingBlocks::kAllButEvery
   // Blocks may lack positions: every fourth does where no_rope_layers says nothing.
   bool has_unturned = false;
+  bool has_rope_by_span = false;  // rope_parameters may be a map for each kind of block
+  bool turns_sliding = false;     // sliding blocks alone have positions
   // The model_type of a model with a vision tower whose text_config is of this type; "": none.
   absl::string_view wrapper = "";
 
@@ -62,7 +64,7 @@ const ModelType* FindModelType(absl::string_view name);
 // Returns the type that a person who wrote `name` has misspelled; null if it may be the name of
 // another architecture: one letter makes a mllama of a llama.
 const ModelType* MisspelledModelType(absl::string_view name);
-// "gpt2, llama, ... or nemotron"
+// "gpt2, llama, ... or cohere2"
 std::string ModelTypesText();
 
 }  // namespace weft

@@ -135,6 +135,15 @@ void ReadTurns(const Value& tree, const ModelType& type, Issues* issues, ModelSh
   }
 }
 
+// REQUIRES: there is a span for each block, or a file's wrong list.
+void TurnSlidingBlocks(ModelShape* model) {
+  const bool is_said = !model->turns.empty();  // and, if otherwise, another type's
+  if (is_said || (std::ssize(model->spans) != model->num_blocks && !model->spans.empty())) return;
+  for (int64_t block = 0; block < model->num_blocks; ++block) {
+    model->turns.push_back(model->window_of(block) > 0);
+  }
+}
+
 }  // namespace
 
 void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelShape* model) {
@@ -152,6 +161,7 @@ void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelSh
       model->spans.push_back(SpanOf(type, block, rule, *model));
     }
   }
+  if (type.turns_sliding) TurnSlidingBlocks(model);
   // Lists of another length are CheckModel's to refuse.
   if (has_turns && (model->spans.empty() || std::ssize(model->spans) == model->num_blocks)) {
     SettleSpans(*model);
@@ -172,7 +182,7 @@ Value SpansValue(const ModelShape& model, const ModelType& type) {
 }
 
 Value TurnsValue(const ModelShape& model, const ModelType& type) {
-  if (model.turns.empty() && !type.has_unturned) return {};
+  if (type.turns_sliding || (model.turns.empty() && !type.has_unturned)) return {};
   std::vector<Value> items;
   for (int64_t block = 0; block < model.num_blocks; ++block) {
     items.push_back(Value::Whole(model.turns_in(block) ? 1 : 0));

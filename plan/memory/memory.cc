@@ -33,6 +33,7 @@ struct LocalSizes {
   int64_t rotations = 0;      // tables of these
   int64_t whole_keys = 0;     // B * T * K_local * E: keys of whole sequences; 0 without cp
   int64_t score_scratch = 0;  // Device::Attention's
+  int64_t norm_sums = 0;      // N where tp cuts what one norm is of
   Fp8Scratch fp8;             // of precision fp8
   Fp8Weights fp8_weights;     // that are kept
   FusedLinears fused;
@@ -110,6 +111,7 @@ LocalSizes SizesOf(const ModelShape& model, const BatchShape& batch, const Layou
     sizes.rotary = batch.seq_len / layout.cp * model.rotary_dims();
     sizes.rotations = std::ssize(model.rotations());
   }
+  if (model.wide_qk_norms && layout.tp > 1) sizes.norm_sums = sizes.rows;
   if (layout.cp > 1) sizes.whole_keys = sizes.rows * layout.cp * sizes.key;
   const bool is_fp8 = numerics.precision == Precision::kFp8;
   const Fp8Layers fp8 = is_fp8 ? Fp8LayersOf(model, batch, layout) : Fp8Layers();
@@ -238,7 +240,8 @@ void AddBlockWorkspace(const LocalSizes& sizes, const LocalBlock& block, List& l
   for (const absl::string_view name : {"keys", "values", "dkeys", "dvalues"}) {
     if (sizes.whole_keys > 0) add(name, sizes.whole_keys);
   }
-  add_statistic("scores", sizes.score_scratch);  // scratch of attention
+  add_statistic("scores", sizes.score_scratch);                          // scratch of attention
+  if (sizes.norm_sums > 0) add_statistic("norm_sums", sizes.norm_sums);  // [N, 1]
   // One product's operands at a time are in 8 bits (plan/spec/fp8.h).
   if (sizes.fp8.scales > 0) {
     const auto add_codes = [&](absl::string_view name, int64_t elements) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -172,6 +170,22 @@ void CheckMultipliers(const ModelShape& model, const ModelKeys& keys,
   check(keys.residual_multiplier, model.residual_multiplier, false);
   check(keys.attention_multiplier, model.attention_multiplier, true);
   check(keys.logits_scaling, model.logits_scaling, false);
+  check(keys.logit_scale, model.logit_scale, false);
+}
+
+// Refuses mechanisms that a parallel residual is not computed with.
+void CheckParallel(const ModelShape& model, const ModelKeys& keys, std::vector<SpecIssue>& issues) {
+  if (!model.parallel_residual) return;
+  const std::pair<bool, absl::string_view> others[] = {
+      {model.num_experts > 0, keys.num_experts},
+      {model.is_latent(), keys.kv_rank},
+      {model.residual_multiplier != 1, keys.residual_multiplier},
+      {model.post_norms, "norms behind the branches"}};
+  for (const auto& [is_there, key] : others) {
+    if (!is_there) continue;
+    issues.push_back({absl::StrCat("model.", keys.parallel_residual),
+                      absl::StrCat("true with ", key, ", which is not supported yet; use false")});
+  }
 }
 
 // REQUIRES: num_blocks is sound.
@@ -272,9 +286,12 @@ ModelKeys KeysOf(Architecture architecture) {
             .max_positions = "n_positions",
             .norm_eps = "layer_norm_epsilon"};
   }
-  const absl::string_view norm_eps = architecture == Architecture::kStarcoder2 ? "norm_epsilon"
-                                     : architecture == Architecture::kNemotron ? "norm_eps"
-                                                                               : "rms_norm_eps";
+  using enum Architecture;
+  const bool is_neox = architecture == kGptNeox;
+  const absl::string_view norm_eps = architecture == kStarcoder2           ? "norm_epsilon"
+                                     : architecture == kNemotron           ? "norm_eps"
+                                     : is_neox || architecture == kCohere2 ? "layer_norm_eps"
+                                                                           : "rms_norm_eps";
   return {.vocab_size = "vocab_size",
           .hidden_size = "hidden_size",
           .num_blocks = "num_hidden_layers",
@@ -284,7 +301,7 @@ ModelKeys KeysOf(Architecture architecture) {
           .ffn_size = "intermediate_size",
           .max_positions = "max_position_embeddings",
           .norm_eps = norm_eps,
-          .rope_theta = "rope_theta",
+          .rope_theta = is_neox ? "rotary_emb_base" : "rope_theta",
           .attention_bias = "attention_bias",
           .rope_scaling = "rope_scaling",
           .num_experts = "num_local_experts",
@@ -306,11 +323,13 @@ ModelKeys KeysOf(Architecture architecture) {
           .residual_multiplier = "residual_multiplier",
           .attention_multiplier = "attention_multiplier",
           .logits_scaling = "logits_scaling",
+          .logit_scale = "logit_scale",
           .window = "sliding_window",
           .spans = "layer_types",
           .turns = "no_rope_layers",
           .sliding_rope_theta = "rope_local_base_freq",
-          .rotary_share = "partial_rotary_factor",
+          .parallel_residual = "use_parallel_residual",
+          .rotary_share = is_neox ? "rotary_pct" : "partial_rotary_factor",
           .query_scalar = "query_pre_attn_scalar",
           .attention_cap = "attn_logit_softcapping",
           .logit_cap = "final_logit_softcapping"};
@@ -338,8 +357,8 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
     issues.push_back(
         {"model.hidden_act",
          absl::StrCat(WordOf(model.activation), model.is_gated() ? " with" : " without",
-                      " a gate is not supported yet; use silu or gelu_new with a gate, or gelu_new "
-                      "or relu2 without")});
+                      " a gate is not supported yet; use silu or gelu_new with a gate, or gelu, "
+                      "gelu_new or relu2 without")});
   }
   if (issues.empty()) CheckExperts(model, issues);
   if (issues.empty()) CheckLatent(model, issues);
@@ -358,6 +377,7 @@ std::vector<SpecIssue> ModelIssues(const ModelShape& model) {
          absl::StrCat(model.initializer_range, " is not a positive number; use e.g. 0.02")});
   }
   CheckMultipliers(model, keys, issues);
+  CheckParallel(model, keys, issues);
   CheckSpans(model, keys, issues);
   return issues;
 }
@@ -399,9 +419,11 @@ ModelShape OfDenseBlocks(const ModelShape& model) {
 
 Words WordsOf(Architecture) {
   static constexpr absl::string_view kWords[] = {
-      "gpt2",    "llama",      "mistral", "mixtral",     "qwen2",       "qwen3",       "qwen3_moe",
-      "phi3",    "starcoder2", "granite", "seed_oss",    "deepseek_v3", "deepseek_v2", "nemotron",
-      "smollm3", "gemma",      "gemma2",  "gemma3_text", "glm",         "glm4"};
+      "gpt2",     "llama",       "mistral",     "mixtral",    "qwen2",
+      "qwen3",    "qwen3_moe",   "phi3",        "starcoder2", "granite",
+      "seed_oss", "deepseek_v3", "deepseek_v2", "nemotron",   "smollm3",
+      "gemma",    "gemma2",      "gemma3_text", "glm",        "glm4",
+      "gpt_neox", "olmo2",       "olmo3",       "ministral",  "cohere2"};
   return kWords;
 }
 
@@ -416,30 +438,8 @@ Words WordsOf(AttentionSpan) {
 }
 
 Words WordsOf(Activation) {
-  static constexpr absl::string_view kWords[] = {"silu", "gelu_new", "relu2"};
+  static constexpr absl::string_view kWords[] = {"silu", "gelu_new", "relu2", "gelu"};
   return kWords;
-}
-
-void SetArchitecture(Architecture architecture, ModelShape& model) {
-  const auto is = [&](std::initializer_list<Architecture> those) {
-    return std::find(those.begin(), those.end(), architecture) != those.end();
-  };
-  using enum Architecture;
-  const bool was_asked_for = model.attention_bias && !AreBiasesAlwaysThere(model.architecture);
-  model.architecture = architecture;
-  model.attention_bias = AreBiasesAlwaysThere(architecture) || was_asked_for;
-  model.bare_output = is({kQwen2, kSeedOss, kGlm, kGlm4});
-  model.qk_norms = is({kQwen3, kQwen3Moe, kGemma3});
-  model.layer_norms = model.plain_ffn = is({kGpt2, kStarcoder2, kNemotron});
-  model.activation = is({kGpt2, kStarcoder2, kGemma, kGemma2, kGemma3}) ? Activation::kGelu
-                     : is({kNemotron})                                  ? Activation::kSquaredRelu
-                                                                        : Activation::kSilu;
-  model.interleaved_rotation = is({kGlm, kGlm4});
-  model.post_norms = is({kGemma2, kGemma3, kGlm4});
-  model.scaled_embeddings = is({kGemma, kGemma2, kGemma3});
-  model.norm_offset = is({kGemma, kGemma2, kGemma3, kNemotron}) ? 1 : 0;
-  model.ffn_bias = is({kGpt2, kStarcoder2});
-  model.learned_positions = model.scaled_residual_init = is({kGpt2});
 }
 
 void SettleSpans(ModelShape& model) {
@@ -452,108 +452,6 @@ void SettleSpans(ModelShape& model) {
   if (std::find(model.turns.begin(), model.turns.end(), false) == model.turns.end()) {
     model.turns.clear();
   }
-}
-
-bool AreBiasesAlwaysThere(Architecture architecture) {
-  return architecture == Architecture::kGpt2 || architecture == Architecture::kQwen2 ||
-         architecture == Architecture::kStarcoder2;
-}
-
-bool ComputeAlike(const ModelShape& a, const ModelShape& b) {
-  const auto mechanisms = [](const ModelShape& model) {
-    return std::make_tuple(model.num_experts > 0, model.is_latent(), model.qk_norms,
-                           model.layer_norms, model.plain_ffn, model.activation, model.bare_output,
-                           model.ffn_bias, model.learned_positions);
-  };
-  const auto newer = [](const ModelShape& model) {
-    return std::make_tuple(model.post_norms, model.norm_offset, model.scaled_embeddings,
-                           model.interleaved_rotation);
-  };
-  const auto factors = [](const ModelShape& model) {
-    return std::make_tuple(model.embedding_multiplier, model.residual_multiplier,
-                           model.attention_multiplier, model.logits_scaling);
-  };
-  return mechanisms(a) == mechanisms(b) && newer(a) == newer(b) && factors(a) == factors(b);
-}
-
-namespace {
-
-// A Sliding says which blocks of an architecture's models may slide.
-enum class Sliding { kNone, kAllOrNone, kAny };
-Sliding SlidingOf(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::kQwen2:
-    case Architecture::kQwen3:
-    case Architecture::kSmollm3:
-    case Architecture::kGemma2:
-    case Architecture::kGemma3:
-      return Sliding::kAny;
-    case Architecture::kMistral:
-    case Architecture::kMixtral:
-    case Architecture::kQwen3Moe:
-    case Architecture::kPhi3:
-    case Architecture::kStarcoder2:
-      return Sliding::kAllOrNone;
-    default:
-      return Sliding::kNone;
-  }
-}
-
-// Whether an architecture's models may turn a part of each head only.
-bool TurnsParts(Architecture architecture) {
-  using enum Architecture;
-  return architecture == kGlm || architecture == kGlm4 || architecture == kPhi3 ||
-         architecture == kNemotron;
-}
-
-bool HasMultipliers(const ModelShape& model) {
-  return model.embedding_multiplier != 1 || model.residual_multiplier != 1 ||
-         model.attention_multiplier != 0 || model.logits_scaling != 1;
-}
-
-// Says whether all that a model computes is what this architecture's models do.
-bool IsOf(Architecture architecture, const ModelShape& model) {
-  using enum Architecture;
-  const bool has_latents = architecture == kDeepseekV2 || architecture == kDeepseekV3;
-  const bool has_experts = architecture == kMixtral || architecture == kQwen3Moe;
-  if (model.is_latent() != has_latents) return false;
-  if (!has_latents && (model.num_experts > 0) != has_experts) return false;
-  if (HasMultipliers(model) && architecture != kGranite) return false;
-  if (AreBiasesAlwaysThere(architecture) && !model.attention_bias) return false;
-  // Their classes have no place for biases.
-  if (model.attention_bias && (architecture == kPhi3 || architecture == kMistral)) return false;
-  const Sliding sliding = SlidingOf(architecture);
-  if (model.window > 0 && sliding == Sliding::kNone) return false;
-  if (!model.spans.empty() && sliding != Sliding::kAny) return false;
-  if (!model.turns.empty() && architecture != kSmollm3) return false;
-  if (model.rotary_share != 1 && !TurnsParts(architecture)) return false;
-  const bool is_newer_gemma = architecture == kGemma2 || architecture == kGemma3;
-  if ((model.sliding_rope_theta > 0) != (architecture == kGemma3)) return false;
-  if ((model.query_scalar > 0) != is_newer_gemma) return false;
-  if (model.attention_cap > 0 && architecture != kGemma2) return false;
-  if (model.logit_cap > 0 && !is_newer_gemma) return false;
-  ModelShape typical = model;
-  SetArchitecture(architecture, typical);
-  return ComputeAlike(model, typical);
-}
-
-}  // namespace
-
-Architecture ArchitectureOf(const ModelShape& model) {
-  if (IsOf(model.architecture, model)) return model.architecture;
-  for (size_t i = 0; i < WordsOf(Architecture()).size(); ++i) {
-    const auto other = static_cast<Architecture>(i);
-    if (IsOf(other, model)) return other;
-  }
-  return model.architecture;
-}
-
-bool IsOfItsArchitecture(const ModelShape& model) {
-  return IsOf(ArchitectureOf(model), model);
-}
-
-absl::string_view ModelTypeOf(const ModelShape& model) {
-  return WordOf(ArchitectureOf(model));
 }
 
 }  // namespace weft

@@ -36,6 +36,11 @@ enum class Architecture {
   kGemma3,
   kGlm,
   kGlm4,
+  kGptNeox,
+  kOlmo2,
+  kOlmo3,
+  kMinistral,
+  kCohere2,
 };
 
 // The function between a feed-forward's matrices; with a gate, of the gate.
@@ -43,6 +48,7 @@ enum class Activation {
   kSilu,         // x sigmoid(x)
   kGelu,         // in the tanh form (Hendrycks & Gimpel, arXiv:1606.08415)
   kSquaredRelu,  // max(x, 0)^2
+  kErfGelu,      // GELU itself: x times the normal distribution's share below x
 };
 
 // How rotary positions are stretched beyond the sequence length of pre-training. Slow turns are
@@ -126,9 +132,11 @@ struct ModelShape {
   RopeScaling rope_scaling = {};
   bool attention_bias = false;  // q, k, v and o have biases
   LatentAttention latent = {};
-  bool qk_norms = false;     // RMSNorm over a head's query and key, each [E]
-  bool layer_norms = false;  // norms take the mean off and have biases
-  bool plain_ffn = false;    // two matrices without a gate
+  bool qk_norms = false;       // RMSNorm over a head's query and key, each [E]
+  bool wide_qk_norms = false;  // of qk_norms: over all heads together, [H*E] and [K*E]
+  bool layer_norms = false;    // norms take the mean off and have biases
+  bool bare_norms = false;     // norms have no biases, whatever layer_norms says
+  bool plain_ffn = false;      // two matrices without a gate
   Activation activation = Activation::kSilu;
   bool bare_output = false;        // o has no bias, whatever attention_bias says
   bool ffn_bias = false;           // all matrices of feed-forwards have biases
@@ -137,11 +145,13 @@ struct ModelShape {
   // (Radford et al., GPT-2, 2.3).
   bool scaled_residual_init = false;
   // Factors of what the embedding gives, of what a block adds to the residuals, of attention's
-  // scores (0: 1/sqrt(E)); logits are divided by the last one (arXiv:2203.03466; Granite 3).
+  // scores (0: 1/sqrt(E)); logits are divided by the fourth (arXiv:2203.03466; Granite 3) and
+  // multiplied by the last one.
   double embedding_multiplier = 1;
   double residual_multiplier = 1;
   double attention_multiplier = 0;
   double logits_scaling = 1;
+  double logit_scale = 1;
   // A query of a sliding block sees so many keys, its own among them (Beltagy et al.,
   // arXiv:2004.05150, 3.1); 0: no block slides.
   int64_t window = 0;
@@ -153,9 +163,14 @@ struct ModelShape {
   double sliding_rope_theta = 0;
   double rotary_share = 1;            // of a head's elements, the first of which turn
   bool interleaved_rotation = false;  // neighbours are a pair; else elements half a width apart
-  bool post_norms = false;            // what a block adds to the residuals is normed, too
-  double norm_offset = 0;             // is added to the weights of norms, which start at 1 less
-  bool scaled_embeddings = false;     // times the root of D, in the type of activations
+  bool pre_norms = true;              // what attention and feed-forward read is normed
+  bool post_norms = false;            // what they add to the residuals is
+  // Both read the block's input and add to it (Black et al., GPT-NeoX-20B, arXiv:2204.06745, 2.1),
+  // through a norm each or through one.
+  bool parallel_residual = false;
+  bool shares_norm = false;
+  double norm_offset = 0;          // is added to the weights of norms, which start at 1 less
+  bool scaled_embeddings = false;  // times the root of D, in the type of activations
   // Scores are divided by its root; 0: by the root of E, or attention_multiplier says it.
   double query_scalar = 0;
   // Scores, and logits, x become cap tanh(x / cap) (Gemma 2, arXiv:2408.00118, 2); 0: they stay.
@@ -188,6 +203,14 @@ struct ModelShape {
   // Whether the feed-forward has a gate: three matrices instead of two.
   bool is_gated() const { return !plain_ffn; }
   bool has_layer_norms() const { return layer_norms; }
+  bool has_norm_biases() const { return layer_norms && !bare_norms; }
+  // Counts what norms of residuals keep of a row, and vectors that they have.
+  int norm_statistics() const { return layer_norms ? 2 : 1; }
+  int norm_vectors() const { return has_norm_biases() ? 2 : 1; }
+  // Counts a block's norms of residuals and branches.
+  int norms_of_block() const {
+    return (pre_norms ? (shares_norm ? 1 : 2) : 0) + (post_norms ? 2 : 0);
+  }
   bool has_output_bias() const { return attention_bias && !bare_output; }
   bool has_experts(int64_t block) const { return num_experts > 0 && block >= num_dense_blocks; }
   int64_t value_dim() const { return is_latent() ? latent.value_dim : head_dim; }
@@ -276,10 +299,12 @@ struct ModelKeys {
   absl::string_view residual_multiplier = "";
   absl::string_view attention_multiplier = "";
   absl::string_view logits_scaling = "";
+  absl::string_view logit_scale = "";
   absl::string_view window = "";
   absl::string_view spans = "";
   absl::string_view turns = "";
   absl::string_view sliding_rope_theta = "";
+  absl::string_view parallel_residual = "";
   absl::string_view rotary_share = "";
   absl::string_view query_scalar = "";
   absl::string_view attention_cap = "";

@@ -54,6 +54,20 @@ std::vector<Saved> SavedOf(const ModelShape& model) {
         saved.dims[0] += spec.dims[0];
       }
     }
+    if (tensor.rows_at_once > 0) {
+      const std::vector<float> by_part = saved.values;
+      const int64_t parts = std::ssize(tensor.parts), rows = saved.dims[0];
+      const int64_t cols = saved.dims.size() > 1 ? saved.dims[1] : 1;
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t part = row / (rows / parts), own = row % (rows / parts);
+        const int64_t at = (own / tensor.rows_at_once * parts + part) * tensor.rows_at_once +
+                           own % tensor.rows_at_once;
+        for (int64_t col = 0; col < cols; ++col) {
+          saved.values[static_cast<size_t>(at * cols + col)] =
+              by_part[static_cast<size_t>(row * cols + col)];
+        }
+      }
+    }
     if (tensor.transposed) {
       const std::vector<float> by_row = saved.values;
       const int64_t rows = saved.dims[0], cols = saved.dims[1];
@@ -151,7 +165,7 @@ class HuggingFaceReading : public testing::Test {
 };
 
 TEST_F(HuggingFaceReading, FindsEachBoxOfEachTensor) {
-  for (const ModelShape& model : {Gpt2(), Llama()}) {
+  for (const ModelShape& model : {Gpt2(), Llama(), GptNeox()}) {
     Save("model.safetensors", SavedOf(model));
     ExpectAll(model);
   }

@@ -108,8 +108,29 @@ TEST_F(HuggingFace, LlamaHoldsWhatWeftHoldsUnderOtherNames) {
   EXPECT_EQ(config["tie_word_embeddings"], false);
 }
 
+// Rows of one tensor: a head's query, its key, its value, then those of the next head.
+TEST_F(HuggingFace, GptNeoxHoldsQueriesKeysAndValuesHeadByHead) {
+  const auto file = Exported(GptNeox());
+  for (const auto& [kind, cols] : {std::pair<std::string, size_t>{"weight", 8}, {"bias", 1}}) {
+    std::vector<float> expected;
+    for (size_t head = 0; head < 2; ++head) {
+      for (const char* const name : {"q", "k", "v"}) {
+        const auto& ours = values_.at("blocks.1.attn." + std::string(name) + "." + kind);
+        const auto first = ours.begin() + static_cast<std::ptrdiff_t>(head * 4 * cols);
+        expected.insert(expected.end(), first, first + static_cast<std::ptrdiff_t>(4 * cols));
+      }
+    }
+    EXPECT_EQ(Read(*file, "gpt_neox.layers.1.attention.query_key_value." + kind), expected);
+  }
+  EXPECT_EQ(Read(*file, "gpt_neox.layers.0.post_attention_layernorm.bias"),
+            values_.at("blocks.0.norm2.bias"));
+  EXPECT_EQ(Read(*file, "embed_out.weight"), values_.at("head.weight"));
+}
+
 TEST_F(HuggingFace, LeavesNoTensorOut) {
-  for (ModelShape model : {Gpt2(), Llama()}) {
+  ModelShape olmo2 = Llama();
+  SetArchitecture(Architecture::kOlmo2, olmo2);
+  for (ModelShape model : {Gpt2(), Llama(), GptNeox(), olmo2}) {
     for (const bool tied : {false, true}) {
       model.tied_embeddings = tied;
       std::multiset<std::string> exported, all;

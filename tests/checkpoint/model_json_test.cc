@@ -48,6 +48,12 @@ const char* const kNewer[] = {"rope_type",
                               "residual_multiplier",
                               "attention_multiplier",
                               "logits_scaling",
+                              "logit_scale",
+                              "wide_qk_norms",
+                              "bare_norms",
+                              "pre_norms",
+                              "parallel_residual",
+                              "shares_norm",
                               "window",
                               "spans",
                               "turns",
@@ -70,6 +76,11 @@ TEST(ModelJson, ReadsBackAsItWas) {
   by_block.rotary_share = 0.4;
   by_block.interleaved_rotation = by_block.post_norms = by_block.scaled_embeddings = true;
   by_block.norm_offset = 1;
+  by_block.pre_norms = false;
+  by_block.parallel_residual = by_block.shares_norm = by_block.bare_norms = true;
+  by_block.qk_norms = by_block.wide_qk_norms = true;
+  by_block.post_norms = false;
+  by_block.logit_scale = 1.0 / 3;
   by_block.query_scalar = 3;
   by_block.attention_cap = 50;
   by_block.logit_cap = 30;

@@ -17,6 +17,23 @@ inline ModelShape Gpt2() {
   return model;
 }
 
+inline ModelShape GptNeox() {
+  ModelShape model = {.vocab_size = 11,
+                      .hidden_size = 8,
+                      .num_blocks = 2,
+                      .num_heads = 2,
+                      .num_kv_heads = 2,
+                      .head_dim = 4,
+                      .ffn_size = 6,
+                      .max_positions = 5,
+                      .tied_embeddings = false,
+                      .attention_bias = true,
+                      .rotary_share = 0.5,
+                      .parallel_residual = true};
+  SetArchitecture(Architecture::kGptNeox, model);
+  return model;
+}
+
 inline ModelShape Llama() {
   return {.architecture = Architecture::kLlama,
           .vocab_size = 11,

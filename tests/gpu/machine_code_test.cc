@@ -56,12 +56,16 @@ const std::map<std::string, Demand> kDemands = {
     {"KeyGradientMmaKernel", {8, 0, true}},
     {"LargestPartsKernel", {1, 0}},
     {"ListRowsKernel", {}},
-    {"MapKernel", {22, 22}},
+    {"MapKernel", {28, 28}},
     {"MapRowsKernel", {6, 6}},
     {"MomentsKernel", {}},  // Adafactor's are not tuned
     {"NormInputGradientKernel", {3, 3}},
     {"NormKernel", {3, 3}},
-    {"NormsKernel", {}},         // Adafactor's
+    {"NormOfPartKernel", {3, 3}},
+    {"NormPartGradientKernel", {3, 3}},
+    {"NormProductsKernel", {3, 0}},
+    {"NormsKernel", {}},  // Adafactor's
+    {"PartSquaresKernel", {3, 0}},
     {"PartialNormsKernel", {}},  // Adafactor's
     {"PartialSquaresKernel", {3, 0}},
     {"PartialSumsKernel", {9, 0}},

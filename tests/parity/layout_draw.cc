@@ -160,19 +160,24 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   one.model.tied_embeddings = true;
   one.training.global_batch_size = 12;
   models.push_back({"llama_1_kv_head", one});
-  models.push_back({"qwen3_2_kv_heads", EnglishQwen3Job(), 5, false});
-  models.push_back({"granite_2_kv_heads", WithLossTerms(EnglishGraniteJob()), 4, false});
-  models.push_back({"starcoder2_2_kv_heads", EnglishStarcoder2Job(), 4, false});
-  models.push_back({"mistral_2_kv_heads", EnglishMistralJob(), 4, false});
-  models.push_back({"smollm3_2_kv_heads", EnglishSmollm3Job(), 5, false});
-  models.push_back({"gemma2_2_kv_heads", EnglishGemma2Job(), 4, false});
-  models.push_back({"gemma3_2_kv_heads", EnglishGemma3Job(), 5, false});
-  models.push_back({"glm4_2_kv_heads", EnglishGlm4Job(), 4, false});
+  models.push_back({"qwen3_2_kv_heads", EnglishJobOf("qwen3"), 5, false});
+  models.push_back({"granite_2_kv_heads", WithLossTerms(EnglishJobOf("granite")), 4, false});
+  models.push_back({"starcoder2_2_kv_heads", EnglishJobOf("starcoder2"), 4, false});
+  models.push_back({"mistral_2_kv_heads", EnglishJobOf("mistral"), 4, false});
+  models.push_back({"smollm3_2_kv_heads", EnglishJobOf("smollm3"), 5, false});
+  models.push_back({"gemma2_2_kv_heads", EnglishJobOf("gemma2"), 4, false});
+  models.push_back({"gemma3_2_kv_heads", EnglishJobOf("gemma3"), 5, false});
+  models.push_back({"glm4_2_kv_heads", EnglishJobOf("glm4"), 4, false});
+  models.push_back({"gpt_neox", EnglishJobOf("gpt_neox"), 4, false});
+  models.push_back({"gpt_neox_in_sequence", EnglishJobOf("gpt_neox_in_sequence"), 3, false});
+  models.push_back({"olmo2_2_kv_heads", EnglishJobOf("olmo2"), 5, false});
+  models.push_back({"olmo3_2_kv_heads", EnglishJobOf("olmo3"), 4, false});
+  models.push_back({"cohere2_2_kv_heads", EnglishJobOf("cohere2"), 4, false});
   JobSpec packed = WithSgd(EnglishJob());
   packed.data.eos_token_id = ' ';  // documents of a word each
   packed.data.reset_attention_mask = true;
   packed.data.reset_position_ids = true;
-  models.push_back({"nemotron_2_kv_heads", EnglishNemotronJob(), 4, false});
+  models.push_back({"nemotron_2_kv_heads", EnglishJobOf("nemotron"), 4, false});
   models.push_back({"gpt2_packed_with_sgd", packed, 4, false});
   models.push_back({"llama_with_sgd", WithSgd(EnglishLlamaJob()), 4, false});
   models.push_back({"gpt2_in_bf16", In(Precision::kBf16, EnglishJob()), 5, false});
@@ -181,7 +186,7 @@ std::vector<DrawnModel> ModelsToDrawFor() {
   models.push_back({"llama_in_bf16", narrow, 5, false});
   // Norms of heads make attention sharp from the first step on: from step 10 on gradient norms of
   // one rank, too, differ by up to 3 % with the rows that are multiplied at once.
-  JobSpec narrow_qwen3 = In(Precision::kBf16, WithSgd(EnglishQwen3Job()));
+  JobSpec narrow_qwen3 = In(Precision::kBf16, WithSgd(EnglishJobOf("qwen3")));
   narrow_qwen3.training.steps = 9;
   models.push_back({"qwen3_in_bf16_with_sgd", narrow_qwen3, 4, false});
   JobSpec lion = In(Precision::kBf16, EnglishJob());

@@ -37,24 +37,17 @@ std::vector<WitnessCase> LlamaCases() {
   one_kv_head.lr_scheduler = {.type = LrSchedule::kConstant};
   JobSpec factored = TenStepsOfLlama();
   factored.optimizer = {.name = OptimizerKind::kAdafactor, .lr = 1e-3};
-  const auto ten_steps = [](JobSpec job) {
-    job.training.steps = 10;
-    return job;
-  };
-  return {{"stretched", TenStepsOfLlama()},
-          {"plain", plain},
-          {"one kv head", one_kv_head},
-          {"adafactor", factored},
-          {"qwen2", ten_steps(EnglishQwen2Job())},
-          {"qwen3", ten_steps(EnglishQwen3Job())},
-          {"starcoder2", ten_steps(EnglishStarcoder2Job())},
-          {"granite", ten_steps(EnglishGraniteJob())},
-          {"mistral", ten_steps(EnglishMistralJob())},
-          {"smollm3", ten_steps(EnglishSmollm3Job())},
-          {"gemma2", ten_steps(EnglishGemma2Job())},
-          {"gemma3", ten_steps(EnglishGemma3Job())},
-          {"glm4", ten_steps(EnglishGlm4Job())},
-          {"nemotron", ten_steps(EnglishNemotronJob())}};
+  std::vector<WitnessCase> cases = {{"stretched", TenStepsOfLlama()},
+                                    {"plain", plain},
+                                    {"one kv head", one_kv_head},
+                                    {"adafactor", factored}};
+  for (const char* const family :
+       {"qwen2", "qwen3", "starcoder2", "granite", "mistral", "smollm3", "gemma2", "gemma3", "glm4",
+        "nemotron", "gpt_neox", "gpt_neox_in_sequence", "olmo2", "olmo3", "cohere2"}) {
+    cases.push_back({family, EnglishJobOf(family)});
+    cases.back().job.training.steps = 10;
+  }
+  return cases;
 }
 
 TEST(LlamaWitness, PassesItsOwnExamination) {
@@ -102,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Parity, PlantedInLlama,
 class PlantedInQwen3 : public testing::TestWithParam<BugCase> {};
 
 TEST_P(PlantedInQwen3, IsSeenByTheComparison) {
-  ExpectSeen(EnglishQwen3Job(), GetParam());
+  ExpectSeen(EnglishJobOf("qwen3"), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -118,17 +111,17 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) { return NameOf(tested); });
 
 TEST(PlantedInMistral, WindowOffByOneIsSeenByTheComparison) {
-  ExpectSeen(EnglishMistralJob(), {"window_off_by_one",
-                                   PlantedBug::kWindowOffByOne,
-                                   {.tp = 2, .micro_batch_size = 2},
-                                   "gradient blocks.3.attn.k.weight"});
+  ExpectSeen(EnglishJobOf("mistral"), {"window_off_by_one",
+                                       PlantedBug::kWindowOffByOne,
+                                       {.tp = 2, .micro_batch_size = 2},
+                                       "gradient blocks.3.attn.k.weight"});
 }
 
 class PlantedInGemma : public testing::TestWithParam<BugCase> {};
 
 TEST_P(PlantedInGemma, IsSeenByTheComparison) {
   const bool is_of_caps = GetParam().bug == PlantedBug::kCapSlopeLeftOut;
-  ExpectSeen(is_of_caps ? EnglishGemma2Job() : EnglishGemma3Job(), GetParam());
+  ExpectSeen(is_of_caps ? EnglishJobOf("gemma2") : EnglishJobOf("gemma3"), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, PlantedInGemma,
@@ -141,6 +134,31 @@ INSTANTIATE_TEST_SUITE_P(Parity, PlantedInGemma,
                                                  {.tp = 2, .micro_batch_size = 2},
                                                  "gradient final_norm.weight"}),
                          [](const auto& tested) { return NameOf(tested); });
+
+class PlantedInOlmo : public testing::TestWithParam<BugCase> {};
+
+TEST_P(PlantedInOlmo, IsSeenByTheComparison) {
+  ExpectSeen(EnglishJobOf("olmo2"), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Parity, PlantedInOlmo,
+    testing::Values(BugCase{"kv_head_counted_twice",
+                            PlantedBug::kKvHeadCountedTwice,
+                            {.tp = 4, .micro_batch_size = 2},
+                            "gradient blocks.0.attn.k_norm.weight"},
+                    BugCase{"wide_means_not_reduced",
+                            PlantedBug::kWideMeansNotReduced,
+                            {.tp = 2, .micro_batch_size = 2, .sequence_parallel = true},
+                            "gradient blocks.0.attn.q.weight"}),
+    [](const auto& tested) { return NameOf(tested); });
+
+TEST(PlantedInGptNeox, BranchLeftOutIsSeenByTheComparison) {
+  ExpectSeen(EnglishJobOf("gpt_neox"), {"branch_left_out",
+                                        PlantedBug::kBranchLeftOut,
+                                        {.tp = 2, .micro_batch_size = 2},
+                                        "gradient blocks.3.mlp.down.weight"});
+}
 
 }  // namespace
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "plan/errors.h"
 #include "plan/keys/layout_reader.h"
 #include "plan/spec/layout_spec.h"
 #include "plan/spec/layout_text.h"
@@ -63,140 +64,165 @@ JobSpec EnglishLlamaJob() {
   return job;
 }
 
-JobSpec EnglishQwen3Job() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kQwen3, job.model);
-  job.model.attention_bias = false;
-  return job;
+namespace {
+
+using enum AttentionSpan;
+
+// A Family's job is that of the row `from` but for its mechanisms and for what `set` says.
+struct Family {
+  absl::string_view name;
+  absl::string_view from;
+  Architecture architecture;
+  void (*set)(ModelShape& model);
+};
+
+void Unbiased(ModelShape& model) {
+  model.attention_bias = false;
+}
+void Unstretched(ModelShape& model) {
+  model.rope_scaling = {};
+}
+void UnbiasedAndUnstretched(ModelShape& model) {
+  Unbiased(model);
+  Unstretched(model);
+}
+// Yarn's blended pairs are in the middle of the 12.
+void WithYarn(ModelShape& model) {
+  model.rope_scaling = {.factor = 4,
+                        .original_max_positions = 16,
+                        .kind = RopeKind::kYarn,
+                        .beta_fast = 2,
+                        .beta_slow = 0.25};
 }
 
-JobSpec EnglishStarcoder2Job() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kStarcoder2, job.model);
-  job.model.tied_embeddings = true;
-  job.model.head_dim = 16;  // no key of the type
-  return job;
+constexpr Family kFamilies[] = {
+    {"qwen3", "llama", Architecture::kQwen3, Unbiased},
+    {"qwen3_windows", "qwen3", Architecture::kQwen3,
+     [](ModelShape& model) {
+       model.window = 12;
+       model.spans = {kFull, kFull, kSliding, kSliding};
+     }},
+    {"starcoder2", "llama", Architecture::kStarcoder2,
+     [](ModelShape& model) {
+       model.tied_embeddings = true;
+       model.head_dim = 16;  // no key of the type
+     }},
+    // Factors as Granite 3 has them, but for those of scores and logits: the loss of so small a
+    // model would hardly fall.
+    {"granite", "llama", Architecture::kGranite,
+     [](ModelShape& model) {
+       model.embedding_multiplier = 12;
+       model.residual_multiplier = 0.22;
+       model.attention_multiplier = 0.0625;
+       model.logits_scaling = 0.5;
+     }},
+    {"mistral", "llama", Architecture::kMistral,
+     [](ModelShape& model) {
+       UnbiasedAndUnstretched(model);
+       model.window = 12;
+     }},
+    {"ministral", "mistral", Architecture::kMinistral,
+     [](ModelShape& model) {
+       model.spans = {kFull, kSliding, kSliding, kFull};
+     }},
+    {"smollm3", "llama", Architecture::kSmollm3,
+     [](ModelShape& model) {
+       Unbiased(model);
+       model.window = 9;
+       model.spans = {kFull, kSliding, kFull, kFull};
+       model.turns = {true, false, true, false};
+     }},
+    {"gemma", "llama", Architecture::kGemma,
+     [](ModelShape& model) {
+       UnbiasedAndUnstretched(model);
+       model.tied_embeddings = true;
+     }},
+    {"gemma3", "gemma", Architecture::kGemma3,
+     [](ModelShape& model) {
+       model.rope_scaling = {.factor = 4, .kind = RopeKind::kLinear};
+       model.sliding_rope_theta = 100;
+       model.query_scalar = 30;
+       model.window = 9;
+       model.spans = {kSliding, kSliding, kFull, kSliding};
+     }},
+    {"gemma2", "gemma3", Architecture::kGemma2,
+     [](ModelShape& model) {
+       Unstretched(model);
+       model.sliding_rope_theta = 0;
+       model.attention_cap = 3;
+       model.logit_cap = 3;
+     }},
+    {"glm", "llama", Architecture::kGlm,
+     [](ModelShape& model) {
+       Unstretched(model);
+       model.attention_bias = true;
+       model.rotary_share = 0.5;
+     }},
+    {"glm4", "glm", Architecture::kGlm4, [](ModelShape& model) { model.attention_bias = true; }},
+    {"nemotron", "llama", Architecture::kNemotron,
+     [](ModelShape& model) {
+       UnbiasedAndUnstretched(model);
+       model.rotary_share = 0.5;
+     }},
+    {"seed_oss", "llama", Architecture::kSeedOss, [](ModelShape&) {}},
+    {"phi3", "llama", Architecture::kPhi3,
+     [](ModelShape& model) {
+       UnbiasedAndUnstretched(model);
+       model.head_dim = 16;
+     }},
+    {"qwen2", "llama", Architecture::kQwen2, WithYarn},
+    {"gpt_neox", "llama", Architecture::kGptNeox,
+     [](ModelShape& model) {
+       Unstretched(model);
+       model.num_kv_heads = 4;
+       model.head_dim = 16;
+       model.rotary_share = 0.25;
+       model.parallel_residual = true;
+     }},
+    {"gpt_neox_in_sequence", "gpt_neox", Architecture::kGptNeox,
+     [](ModelShape& model) { model.parallel_residual = false; }},
+    {"olmo2", "llama", Architecture::kOlmo2, Unbiased},
+    {"olmo3", "olmo2", Architecture::kOlmo3,
+     [](ModelShape& model) {
+       WithYarn(model);
+       // By 4, scores would be so sharp that one rank, too, is 1.8e-6 off a gradient in fp64.
+       model.rope_scaling.factor = 2;
+       model.sliding_rope_theta = 100;
+       model.window = 9;
+       model.spans = {kSliding, kSliding, kFull, kSliding};
+     }},
+    {"cohere2", "llama", Architecture::kCohere2,
+     [](ModelShape& model) {
+       Unstretched(model);
+       model.tied_embeddings = true;
+       model.head_dim = 16;
+       model.logit_scale = 2;
+       model.window = 9;
+       model.spans = {kSliding, kSliding, kSliding, kFull};
+       model.turns = {true, true, true, false};
+     }},
+};
+
+}  // namespace
+
+JobSpec EnglishJobOf(absl::string_view family) {
+  if (family == "gpt2") return EnglishJob();
+  if (family == "llama") return EnglishLlamaJob();
+  for (const Family& each : kFamilies) {
+    if (each.name != family) continue;
+    JobSpec job = EnglishJobOf(each.from);
+    SetArchitecture(each.architecture, job.model);
+    each.set(job.model);
+    return job;
+  }
+  CHECK(false);
+  return {};
 }
 
-// Factors as Granite 3 has them, but for those of scores and logits: the loss of so small a model
-// would hardly fall.
-JobSpec EnglishGraniteJob() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kGranite, job.model);
-  job.model.embedding_multiplier = 12;
-  job.model.residual_multiplier = 0.22;
-  job.model.attention_multiplier = 0.0625;
-  job.model.logits_scaling = 0.5;
-  return job;
-}
-
-JobSpec EnglishMistralJob() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kMistral, job.model);
-  job.model.attention_bias = false;
-  job.model.rope_scaling = {};
-  job.model.window = 12;
-  return job;
-}
-
-JobSpec EnglishWindowedQwen3Job() {
-  JobSpec job = EnglishQwen3Job();
-  job.model.window = 12;
-  using enum AttentionSpan;
-  job.model.spans = {kFull, kFull, kSliding, kSliding};
-  return job;
-}
-
-JobSpec EnglishSmollm3Job() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kSmollm3, job.model);
-  job.model.attention_bias = false;
-  job.model.window = 9;
-  using enum AttentionSpan;
-  job.model.spans = {kFull, kSliding, kFull, kFull};
-  job.model.turns = {true, false, true, false};
-  return job;
-}
-
-JobSpec EnglishGemmaJob() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kGemma, job.model);
-  job.model.tied_embeddings = true;
-  job.model.attention_bias = false;
-  job.model.rope_scaling = {};
-  return job;
-}
-
-JobSpec EnglishGemma3Job() {
-  JobSpec job = EnglishGemmaJob();
-  SetArchitecture(Architecture::kGemma3, job.model);
-  job.model.rope_scaling = {.factor = 4, .kind = RopeKind::kLinear};
-  job.model.sliding_rope_theta = 100;
-  job.model.query_scalar = 30;
-  job.model.window = 9;
-  using enum AttentionSpan;
-  job.model.spans = {kSliding, kSliding, kFull, kSliding};
-  return job;
-}
-
-JobSpec EnglishGemma2Job() {
-  JobSpec job = EnglishGemma3Job();
-  SetArchitecture(Architecture::kGemma2, job.model);
-  job.model.rope_scaling = {};
-  job.model.sliding_rope_theta = 0;
-  job.model.attention_cap = 3;
-  job.model.logit_cap = 3;
-  return job;
-}
-
-JobSpec EnglishGlmJob() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kGlm, job.model);
-  job.model.attention_bias = true;
-  job.model.rotary_share = 0.5;
-  job.model.rope_scaling = {};
-  return job;
-}
-
-JobSpec EnglishGlm4Job() {
-  JobSpec job = EnglishGlmJob();
-  SetArchitecture(Architecture::kGlm4, job.model);
-  job.model.attention_bias = true;
-  return job;
-}
-
-JobSpec EnglishNemotronJob() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kNemotron, job.model);
-  job.model.attention_bias = false;
-  job.model.rotary_share = 0.5;
-  job.model.rope_scaling = {};
-  return job;
-}
-
-JobSpec EnglishSeedOssJob() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kSeedOss, job.model);
-  return job;
-}
-
-JobSpec EnglishPhi3Job() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kPhi3, job.model);
-  job.model.attention_bias = false;
-  job.model.head_dim = 16;
-  job.model.rope_scaling = {};
-  return job;
-}
-
-JobSpec EnglishQwen2Job() {
-  JobSpec job = EnglishLlamaJob();
-  SetArchitecture(Architecture::kQwen2, job.model);
-  // The pairs that are blended are in the middle of the 12.
-  job.model.rope_scaling.kind = RopeKind::kYarn;
-  job.model.rope_scaling.beta_fast = 2;
-  job.model.rope_scaling.beta_slow = 0.25;
-  return job;
+std::vector<std::string> EnglishFamilies() {
+  std::vector<std::string> names = {"gpt2", "llama"};
+  for (const Family& each : kFamilies) names.emplace_back(each.name);
+  return names;
 }
 
 JobSpec In(Precision precision, JobSpec job) {
@@ -295,6 +321,13 @@ Json MechanismsJson(const ModelShape& model) {
           {"attention_multiplier", model.attention_multiplier},
           {"logits_scaling", model.logits_scaling},
           {"squared_relu", model.activation == Activation::kSquaredRelu},
+          {"erf_gelu", model.activation == Activation::kErfGelu},
+          {"pre_norms", model.pre_norms},
+          {"wide_qk_norms", model.wide_qk_norms},
+          {"norm_biases", model.has_norm_biases()},
+          {"parallel_residual", model.parallel_residual},
+          {"shares_norm", model.shares_norm},
+          {"logit_scale", model.logit_scale},
           {"gate", model.activation == Activation::kGelu ? "gelu" : "silu"},
           {"norm_offset", model.norm_offset},
           {"post_norms", model.post_norms},
@@ -326,6 +359,8 @@ void ReadMechanisms(const Json& json, ModelShape& model) {
   model.residual_multiplier = json.at("residual_multiplier");
   model.attention_multiplier = json.at("attention_multiplier");
   model.logits_scaling = json.at("logits_scaling");
+  model.logit_scale = json.at("logit_scale");
+  model.parallel_residual = json.at("parallel_residual");
   model.rotary_share = json.at("rotary_share");
   model.sliding_rope_theta = json.at("sliding_rope_theta");
   model.query_scalar = json.at("query_scalar");

@@ -2,8 +2,10 @@
 // test that writes it, the ranks, and the NumPy model of tests/reference.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/layout.h"
 
@@ -37,6 +39,9 @@ enum class PlantedBug {
   kWindowOffByOne,           // rank 0's queries see one key more than their window has
   kOneRotaryTable,           // rank 0 turns the heads of all blocks by the first one's angles
   kCapSlopeLeftOut,          // rank 0 takes capped logits for plain ones in their gradient
+  kKvHeadCountedTwice,       // copies of a kv head count once each in a mean over all heads
+  kWideMeansNotReduced,      // tp ranks norm queries and keys by their own heads' mean products
+  kBranchLeftOut,            // rank 0 leaves the second of two terms out of a sum
   kLeak,                     // rank 0 keeps 1,000 bytes of the heap at every product
   kScratch,                  // rank 0 takes and gives back 1 MiB of the heap at every product
   kMapping,                  // rank 0 maps a page at every product
@@ -69,39 +74,11 @@ JobSpec EnglishJob();
 // The same with a Llama: 4 heads of 24 that share 2 kv heads, positions stretched within the
 // sequence, biases in attention, a head of its own.
 JobSpec EnglishLlamaJob();
-// The same with RMSNorm over each head's query and key and without biases.
-JobSpec EnglishQwen3Job();
-// The same without the bias behind attention, and with positions that yarn stretches.
-JobSpec EnglishQwen2Job();
-// The same with GPT-2's norms, feed-forward and biases; with nothing but llama's own.
-JobSpec EnglishStarcoder2Job();
-JobSpec EnglishPhi3Job();
-// The same without the bias behind attention.
-JobSpec EnglishSeedOssJob();
-// The same with factors of embedding, residuals, scores and logits.
-JobSpec EnglishGraniteJob();
-
-// The same with a window of 12 of the 32 positions.
-JobSpec EnglishMistralJob();
-// The same with a window of 9 in the second of four blocks; every second block has no positions.
-JobSpec EnglishSmollm3Job();
-
-// Qwen3's with a window of 12 from the third block on.
-JobSpec EnglishWindowedQwen3Job();
-
-// The same with norms of one and a weight, GELU in the gate, embeddings times the root of D and a
-// tied head; that with norms behind the branches and of heads, windows of 9 in all but the third
-// block, which turn by a base of their own, and scores over the root of 30.
-JobSpec EnglishGemmaJob();
-JobSpec EnglishGemma3Job();
-// That with caps of 3 instead, of scores and logits, and without norms of heads and the other base.
-JobSpec EnglishGemma2Job();
-// The same with neighbours as pairs of which half a head's turn; that with norms behind the
-// branches.
-JobSpec EnglishGlmJob();
-JobSpec EnglishGlm4Job();
-// The same with LayerNorm of one and a weight and the square of what is above 0 in place of a gate.
-JobSpec EnglishNemotronJob();
+// The same with the mechanisms of another family ("qwen3", "gemma2"), and with keys of its own that
+// differ from what silence means; parity_job.cc has the table. REQUIRES: EnglishFamilies has it.
+JobSpec EnglishJobOf(absl::string_view family);
+// Names of all of them, "gpt2" and "llama", the two above, first.
+std::vector<std::string> EnglishFamilies();
 
 JobSpec In(Precision precision, JobSpec job);
 

@@ -13,6 +13,7 @@
 #include "plan/shards/factored_moments.h"
 #include "tests/worker/passing_backend.h"
 #include "worker/backend/adafactor_steps.h"
+#include "worker/backend/part_norms.h"
 
 namespace weft {
 namespace {
@@ -20,6 +21,38 @@ namespace {
 // The two wrappers of a rank share this.
 struct Watch {
   bool attention_gradient_is_last = false;  // no all-reduce since
+  bool products_are_last = false;           // those of a norm over all heads, likewise
+};
+
+// Counts kv heads twice, if it is asked to, and says when it has left means of products.
+class WatchedNorms final : public PartNorms {
+ public:
+  WatchedNorms(PartNorms& inner, bool counts_twice, Watch& watch)
+      : inner_(inner), counts_twice_(counts_twice), watch_(watch) {}
+
+  // Queries come first, then keys.
+  void Squares(View x, double factor, View means) override {
+    const bool is_of_keys = norms_++ % 2 == 1;
+    inner_.Squares(x, counts_twice_ && is_of_keys ? 2 * factor : factor, means);
+  }
+  void Norm(View x, View weight, const NormConstants& constants, View y, View rstd) override {
+    inner_.Norm(x, weight, constants, y, rstd);
+  }
+  void Products(View dy, View x, View weight, const NormConstants& constants, View rstd,
+                double factor, View means) override {
+    inner_.Products(dy, x, weight, constants, rstd, factor, means);
+    watch_.products_are_last = true;
+  }
+  void Gradient(View dy, View x, View weight, const NormConstants& constants, View rstd, View means,
+                View dx, View dweight) override {
+    inner_.Gradient(dy, x, weight, constants, rstd, means, dx, dweight);
+  }
+
+ private:
+  PartNorms& inner_;
+  const bool counts_twice_;
+  Watch& watch_;
+  int64_t norms_ = 0;
 };
 
 // Counts the squares of vectors twice.
@@ -61,7 +94,8 @@ class PlantedDevice final : public PassingDevice {
         tensors_of_block_(TensorsOfBlock(parity.job.model)),
         query_width_(parity.job.model.num_heads / parity.layout.tp * parity.job.model.head_dim),
         counts_twice_(inner.adafactor()),
-        watch_(std::move(watch)) {}
+        watch_(std::move(watch)),
+        part_norms_(inner.part_norms(), bug_ == PlantedBug::kKvHeadCountedTwice, *watch_) {}
 
   void CopyIn(View to, const void* from_host) override {
     inner_.CopyIn(to, from_host);
@@ -70,6 +104,12 @@ class PlantedDevice final : public PassingDevice {
   void MatMul(View a, Transpose transpose_a, View b, Transpose transpose_b, float beta,
               View c) override {
     TakeMemory();
+    // Only a term of a sum that others began, of all products, is added with its second turned
+    // over.
+    if (bug_ == PlantedBug::kBranchLeftOut && rank_ == 0 && transpose_b == Transpose::kYes &&
+        beta == 1) {
+      return;
+    }
     // Only a weight gradient, of all products, transposes its first factor.
     if (bug_ == PlantedBug::kWeightSkipped && rank_ == 0 && transpose_a == Transpose::kYes) {
       if (skipped_ == nullptr) skipped_ = c.data;
@@ -86,6 +126,7 @@ class PlantedDevice final : public PassingDevice {
     if (doubled_ == nullptr) doubled_ = dbias.data;
     if (doubled_ == dbias.data) inner_.BiasGradient(dy, dbias);
   }
+  PartNorms& part_norms() override { return part_norms_; }
   AdafactorSteps& adafactor() override {
     const bool twice = bug_ == PlantedBug::kVectorsCountedTwice && rank_ == 0;
     return twice ? counts_twice_ : inner_.adafactor();
@@ -215,6 +256,7 @@ class PlantedDevice final : public PassingDevice {
   CountsTwice counts_twice_;
   std::vector<int32_t> moved_;
   const std::shared_ptr<Watch> watch_;
+  WatchedNorms part_norms_;
   const void* doubled_ = nullptr;
   View first_table_;
   View one_position_;  // ends with the process
@@ -244,6 +286,8 @@ class PlantedComm final : public AtOnceComm {
     const bool of_attention = watch_->attention_gradient_is_last;
     watch_->attention_gradient_is_last = false;
     if (bug_ == PlantedBug::kTensorNotReduced && of_attention) return {};
+    const bool of_products = std::exchange(watch_->products_are_last, false);
+    if (bug_ == PlantedBug::kWideMeansNotReduced && of_products) return {};
     if (bug_ == PlantedBug::kTiedNotReduced && data.elements() == embedding_elements_) return {};
     if (bug_ == PlantedBug::kKvNotReduced && data.elements() == kv_head_elements_) return {};
     if (bug_ == PlantedBug::kFactorsNotReduced && data.elements() == factored_elements_) return {};

@@ -1,7 +1,7 @@
 """PyTorch and transformers as a witness: the same random weights, exported by weft as a Hugging Face
 directory, and then logits, gradients and the losses of 10 AdamW steps of both.
 
-  python torch_compare.py BUILD_BIN [WORK]     BUILD_BIN: build/release/bin, with weft_torch_side
+  python torch_compare.py BUILD_BIN [FAMILY...]   BUILD_BIN: build/release/bin, with weft_torch_side
 
 Not in CI: PyTorch is large. In any virtual environment: pip install torch transformers safetensors
 numpy. Every tensor is random (no bias is zero, no norm is one), so that a tensor in a wrong place
@@ -14,7 +14,7 @@ that it reads the same value.
 Bounds, as everywhere in tests/parity: losses within 1e-6, relative; each gradient tensor within
 ||g - e|| <= 2e-6 max(||e||, 1e-3 ||E||), E all gradients; logits within 2e-6 of their norm.
 
-On 2026-11-28 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 5):
+On 2026-11-28 and 29 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 5):
   gpt2: logits 4.6e-07, worst gradient 7.6e-07, losses 9.8e-09 (of 10 steps, 5.9613 to 4.3096)
   llama: logits 4.8e-07, worst gradient 1.1e-06, losses 1.0e-08 (of 10 steps, 5.8517 to 4.4265)
   mistral: logits 5.5e-07, worst gradient 1.2e-06, losses 1.3e-08 (of 10 steps, 5.8897 to 4.4110)
@@ -32,6 +32,12 @@ On 2026-11-28 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 
   seed_oss: logits 5.1e-07, worst gradient 1.2e-06, losses 8.7e-09 (of 10 steps, 5.8815 to 4.4130)
   smollm3: logits 5.2e-07, worst gradient 1.2e-06, losses 2.1e-08 (of 10 steps, 5.8972 to 4.4352)
   starcoder2: logits 4.5e-07, worst gradient 9.1e-07, losses 1.0e-08 (of 10 steps, 6.0461 to 4.3248)
+  ministral: logits 3.1e-07, worst gradient 1.2e-06, losses 1.1e-08 (of 10 steps, 5.8822 to 4.4430)
+  gpt_neox: logits 2.4e-07, worst gradient 1.4e-06, losses 1.2e-08 (of 10 steps, 5.7310 to 4.2106)
+  gpt_neox_in_sequence: logits 2.5e-07, worst gradient 1.2e-06, losses 1.5e-08 (of 10 steps, 5.7512 to 4.2919)
+  olmo2: logits 3.8e-07, worst gradient 1.6e-06, losses 1.4e-08 (of 10 steps, 5.8433 to 4.5001)
+  olmo3: logits 4.3e-07, worst gradient 1.6e-06, losses 2.0e-08 (of 10 steps, 5.8710 to 4.4478)
+  cohere2: logits 3.3e-07, worst gradient 1.1e-06, losses 3.2e-08 (of 10 steps, 6.8756 to 4.0662)
 """
 import json
 import pathlib
@@ -90,7 +96,7 @@ def llama_names(model, tensors):
             if config.model_type == "starcoder2":
                 names[f"{ours}mlp.up.{kind}"] = f"{theirs}mlp.c_fc.{kind}"
                 names[f"{ours}mlp.down.{kind}"] = f"{theirs}mlp.c_proj.{kind}"
-            if config.model_type in ("gemma2", "gemma3_text"):
+            if config.model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3"):
                 names[f"{ours}post_norm1.{kind}"] = f"{theirs}post_attention_layernorm.{kind}"
                 names[f"{ours}norm2.{kind}"] = f"{theirs}pre_feedforward_layernorm.{kind}"
                 names[f"{ours}post_norm2.{kind}"] = f"{theirs}post_feedforward_layernorm.{kind}"
@@ -110,6 +116,33 @@ def llama_names(model, tensors):
                 fused[f"{ours}mlp.up.{kind}"] = gate_up, slice(F, 2 * F)
     return {ours: (*fused.get(ours, (theirs, None)), False)
             for ours, theirs in names.items() if ours in tensors}
+
+
+def neox_names(config, tensors):
+    """The same of a gpt_neox, whose queries, keys and values are one tensor, head by head."""
+    heads, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    rows = np.arange(3 * heads * size).reshape(heads, 3, size)
+    names = {"embed.tokens.weight": ("gpt_neox.embed_in.weight", None),
+             "head.weight": ("lm_head.weight", None)}          # embed_out in files
+    for kind in ("weight", "bias"):
+        names[f"final_norm.{kind}"] = f"gpt_neox.final_layer_norm.{kind}", None
+        for i in range(config.num_hidden_layers):
+            ours, theirs = f"blocks.{i}.", f"gpt_neox.layers.{i}."
+            for part, name in enumerate("qkv"):
+                names[f"{ours}attn.{name}.{kind}"] = (f"{theirs}attention.query_key_value.{kind}",
+                                                     rows[:, part].flatten())
+            for layer, name in (("norm1", "input_layernorm"), ("norm2", "post_attention_layernorm"),
+                                ("attn.o", "attention.dense"), ("mlp.up", "mlp.dense_h_to_4h"),
+                                ("mlp.down", "mlp.dense_4h_to_h")):
+                names[f"{ours}{layer}.{kind}"] = f"{theirs}{name}.{kind}", None
+    return {ours: (*place, False) for ours, place in names.items() if ours in tensors}
+
+
+def names_of(family, model, tensors):
+    config = model.config
+    if family == "gpt2":
+        return gpt2_names(config.n_layer, config.n_embd)
+    return neox_names(config, tensors) if config.model_type == "gpt_neox" else llama_names(model, tensors)
 
 
 def view(state, place):
@@ -158,12 +191,19 @@ def same_directory(model, ours, theirs):
     mine = json.loads((ours / "config.json").read_text())
     back = json.loads((theirs / "config.json").read_text())
     rope = back.pop("rope_parameters", None)
-    if rope is not None and "full_attention" in rope:
+    by_kind = mine.pop("rope_parameters", None)
+    if by_kind is not None:                           # an olmo3's sliding blocks have another base
+        for kind, own in by_kind.items():
+            assert own == {key: rope[kind][key] for key in own}, (kind, own, rope[kind])
+        rope = None
+    if rope is not None and rope.get("full_attention") is not None:
         assert rope["sliding_attention"] == {"rope_theta": mine["rope_local_base_freq"],
                                              "rope_type": "default"}
         rope = rope["full_attention"]
     if rope is not None:
-        assert rope["rope_theta"] == mine["rope_theta"]
+        assert rope["rope_theta"] == mine.get("rope_theta", mine.get("rotary_emb_base"))
+        assert rope.get("partial_rotary_factor", 1) == mine.get("rotary_pct", rope.get(
+            "partial_rotary_factor", 1))
         assert rope["rope_type"] == (mine["rope_scaling"] or {"rope_type": "default"})["rope_type"]
     spelled_anew = {"dtype", "transformers_version"}
     if mine.get("eos_token_id") is None:              # glm's configuration then says its own
@@ -206,9 +246,7 @@ def compare(family, bin_folder, folder):
         worst["loss"] = max(worst["loss"], abs(lines[step]["loss"] / loss.item() - 1))
         if step == 0:
             gradients = load_file(folder / "gradients.safetensors")
-            config = model.config
-            names = (gpt2_names(config.n_layer, config.n_embd) if family == "gpt2" else
-                     llama_names(model, gradients))
+            names = names_of(family, model, gradients)
             assert set(names) == set(gradients), set(names) ^ set(gradients)
             theirs = {name: p.grad.numpy() for name, p in model.named_parameters()}
             whole = np.sqrt(sum((g**2).sum() for g in theirs.values()))
@@ -226,16 +264,20 @@ def compare(family, bin_folder, folder):
 
 
 def main(arguments):
-    if len(arguments) not in (1, 2):
+    if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, numpy {np.__version__}")
     with tempfile.TemporaryDirectory() as temporary:
-        work = pathlib.Path(arguments[1] if len(arguments) == 2 else temporary)
+        work = pathlib.Path(temporary)
+        chosen = arguments[1:]
         agreed = [compare(family, arguments[0], work / family)
                   for family in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_windows", "phi3",
-                                 "gemma", "gemma2", "gemma3", "glm", "glm4", "granite", "nemotron", "seed_oss", "smollm3", "starcoder2")]
+                                 "gemma", "gemma2", "gemma3", "glm", "glm4", "granite", "nemotron",
+                                 "seed_oss", "smollm3", "starcoder2", "ministral", "gpt_neox",
+                                 "gpt_neox_in_sequence", "olmo2", "olmo3", "cohere2")
+                  if not chosen or family in chosen]
     print("agreed" if all(agreed) else "DISAGREED")
     return 0 if all(agreed) else 1
 

@@ -37,32 +37,10 @@ namespace {
 
 constexpr int64_t kSteps = 10;
 
-struct Family {
-  const char* name;
-  JobSpec (*job)();
-};
-constexpr Family kFamilies[] = {{"gpt2", EnglishJob},
-                                {"llama", EnglishLlamaJob},
-                                {"qwen2", EnglishQwen2Job},
-                                {"qwen3", EnglishQwen3Job},
-                                {"phi3", EnglishPhi3Job},
-                                {"granite", EnglishGraniteJob},
-                                {"mistral", EnglishMistralJob},
-                                {"smollm3", EnglishSmollm3Job},
-                                {"qwen3_windows", EnglishWindowedQwen3Job},
-                                {"gemma", EnglishGemmaJob},
-                                {"gemma2", EnglishGemma2Job},
-                                {"gemma3", EnglishGemma3Job},
-                                {"glm", EnglishGlmJob},
-                                {"glm4", EnglishGlm4Job},
-                                {"nemotron", EnglishNemotronJob},
-                                {"seed_oss", EnglishSeedOssJob},
-                                {"starcoder2", EnglishStarcoder2Job}};
-
 absl::StatusOr<JobSpec> JobOf(const std::string& family) {
-  for (const Family& each : kFamilies) {
-    if (family != each.name) continue;
-    JobSpec job = each.job();
+  for (const std::string& each : EnglishFamilies()) {
+    if (family != each) continue;
+    JobSpec job = EnglishJobOf(each);
     job.training.steps = kSteps;
     return job;
   }

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The independent witness of llama, qwen2 (no bias behind attention), qwen3, starcoder2, granite,
-mistral (windows), smollm3 (blocks without positions), gemma2, gemma3, glm4 and nemotron: training in NumPy, double
-precision, one process.
+mistral (windows), smollm3 (blocks without positions), gemma2, gemma3, glm4, nemotron, gpt_neox, olmo2,
+olmo3 and cohere2: training in NumPy, double precision, one process.
 
 Written from the papers and from the definitions in our headers, never from our C++:
   Touvron et al., arXiv:2302.13971             Llama: pre-norm blocks, no absolute positions
@@ -13,6 +13,8 @@ Written from the papers and from the definitions in our headers, never from our 
   Yang et al., arXiv:2505.09388                Qwen3: RMSNorm over each head's query and key
   Gemma Team, arXiv:2503.19786                 Gemma 3: norms behind branches, windows with their own base
   Lozhkov et al., arXiv:2402.19173             StarCoder2: LayerNorm, GELU and biases as GPT-2's
+  Black et al., arXiv:2204.06745               GPT-NeoX: attention and feed-forward beside each other
+  OLMo Team, arXiv:2501.00656                  OLMo 2: norms behind branches alone, of all heads at once
 Data order, Philox, learning rate and optimizer are those of gpt2_reference.py beside this file.
 
   llama_reference.py JOB.json OUT    trains; writes OUT.json and OUT.f64 as gpt2_reference.py does
@@ -42,7 +44,7 @@ def initial_weights(job):
 
     def norm(name):
         weights[name + ".weight"] = np.full(D, 1.0 - job["norm_offset"])
-        if job["layer_norms"]:
+        if job["norm_biases"]:
             weights[name + ".bias"] = np.zeros(D)
 
     def ffn(name, out, inputs):
@@ -53,17 +55,20 @@ def initial_weights(job):
     normal("embed.tokens.weight", job["vocab_size"], D)
     for i in range(job["num_blocks"]):
         block = f"blocks.{i}."
-        norm(block + "norm1")
+        if job["pre_norms"]:
+            norm(block + "norm1")
         attention(block + "attn.q", wide, D)
         attention(block + "attn.k", narrow, D)
         attention(block + "attn.v", narrow, D)
         if job["qk_norms"]:
-            weights[block + "attn.q_norm.weight"] = np.full(E, 1.0 - job["norm_offset"])
-            weights[block + "attn.k_norm.weight"] = np.full(E, 1.0 - job["norm_offset"])
+            of_q, of_k = (wide, narrow) if job["wide_qk_norms"] else (E, E)
+            weights[block + "attn.q_norm.weight"] = np.full(of_q, 1.0 - job["norm_offset"])
+            weights[block + "attn.k_norm.weight"] = np.full(of_k, 1.0 - job["norm_offset"])
         attention(block + "attn.o", D, wide, job["output_bias"])
         if job["post_norms"]:
             norm(block + "post_norm1")
-        norm(block + "norm2")
+        if job["pre_norms"] and not job["shares_norm"]:
+            norm(block + "norm2")
         if not job["plain_ffn"]:
             ffn(block + "mlp.gate", F, D)
         ffn(block + "mlp.up", F, D)
@@ -80,8 +85,9 @@ def initial_weights(job):
 class Tape:
     """Weights, and the gradients that the backward pass adds up."""
 
-    def __init__(self, weights, offset=0.0):
+    def __init__(self, weights, offset=0.0, takes_mean=False):
         self.weights = weights
+        self.takes_mean = takes_mean                                     # norms of residuals do
         self.offset = offset                                             # of the weights of norms
         self.grads = {name: np.zeros_like(w) for name, w in weights.items()}
 
@@ -97,12 +103,12 @@ class Tape:
         return dy @ self.weights[name + ".weight"]
 
     def norm(self, name, x, eps):
-        if name + ".bias" in self.weights:                               # LayerNorm
+        if self.takes_mean and not name.endswith(("q_norm", "k_norm")):  # LayerNorm
             mean = x.mean(axis=-1, keepdims=True)
             root = np.sqrt(((x - mean) ** 2).mean(axis=-1, keepdims=True) + eps)
             normal = (x - mean) / root
-            return (normal * (self.offset + self.weights[name + ".weight"]) + self.weights[name + ".bias"],
-                    (normal, root))
+            return (normal * (self.offset + self.weights[name + ".weight"])
+                    + self.weights.get(name + ".bias", 0), (normal, root))
         root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
         return x / root * (self.offset + self.weights[name + ".weight"]), (x / root, root)
 
@@ -112,6 +118,7 @@ class Tape:
         g = dy * (self.offset + self.weights[name + ".weight"])
         if name + ".bias" in self.grads:
             self.grads[name + ".bias"] += dy.sum(axis=tuple(range(dy.ndim - 1)))
+        if self.takes_mean and not name.endswith(("q_norm", "k_norm")):
             g = g - g.mean(axis=-1, keepdims=True)
         return (g - normal * (g * normal).mean(axis=-1, keepdims=True)) / root
 
@@ -186,15 +193,38 @@ def within(window, T):                                                   # [T,T]
     return (before < window) if window else np.full((T, T), True)
 
 
+ERF = np.vectorize(math.erf, otypes=[float])
+
+
+def erf_gelu(x):
+    """Hendrycks & Gimpel, arXiv:1606.08415, 2: x times the normal distribution's share below x."""
+    return x * (1 + ERF(x / math.sqrt(2))) / 2
+
+
+def erf_gelu_back(dy, x):
+    return dy * ((1 + ERF(x / math.sqrt(2))) / 2 + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))
+
+
+def plain(job):
+    """The function of a feed-forward without a gate, and its gradient."""
+    if job["squared_relu"]:
+        return lambda x: np.maximum(x, 0) ** 2, lambda dy, x: dy * 2 * np.maximum(x, 0)
+    return (erf_gelu, erf_gelu_back) if job["erf_gelu"] else (gpt2.gelu, gpt2.gelu_back)
+
+
 def block_forward(tape, i, x, job):
     H, K, eps, b = job["num_heads"], job["num_kv_heads"], job["norm_eps"], f"blocks.{i}."
     T = x.shape[1]
     by = turns(job, T, job["windows"][i]) if job["turns"][i] else np.ones((T, job["head_dim"] // 2))
-    h1, norm1 = tape.norm(b + "norm1", x, eps)
-    q = split_heads(tape.linear(b + "attn.q", h1), H)
-    k = split_heads(tape.linear(b + "attn.k", h1), K)
+    h1, norm1 = tape.norm(b + "norm1", x, eps) if job["pre_norms"] else (x, None)
+    q, k = tape.linear(b + "attn.q", h1), tape.linear(b + "attn.k", h1)
     norms = None
-    if job["qk_norms"]:
+    if job["wide_qk_norms"]:
+        q, q_norm = tape.norm(b + "attn.q_norm", q, eps)
+        k, k_norm = tape.norm(b + "attn.k_norm", k, eps)
+        norms = q_norm, k_norm
+    q, k = split_heads(q, H), split_heads(k, K)
+    if job["qk_norms"] and not job["wide_qk_norms"]:
         q, q_norm = tape.norm(b + "attn.q_norm", q, eps)
         k, k_norm = tape.norm(b + "attn.k_norm", k, eps)
         norms = q_norm, k_norm
@@ -214,10 +244,12 @@ def block_forward(tape, i, x, job):
     if job["post_norms"]:
         branch, post1 = tape.norm(b + "post_norm1", branch, eps)
     x1 = x + factor * branch
-    h2, norm2 = tape.norm(b + "norm2", x1, eps)
+    before = x if job["parallel_residual"] else x1
+    h2, norm2 = ((h1, None) if job["shares_norm"] else
+                 tape.norm(b + "norm2", before, eps) if job["pre_norms"] else (before, None))
     up = tape.linear(b + "mlp.up", h2)
     if job["plain_ffn"]:
-        gate, gated = None, np.maximum(up, 0) ** 2 if job["squared_relu"] else gpt2.gelu(up)
+        gate, gated = None, plain(job)[0](up)
     else:
         gate = tape.linear(b + "mlp.gate", h2)
         gated = (gpt2.gelu(gate) if job["gate"] == "gelu" else gate / (1 + np.exp(-gate))) * up
@@ -235,7 +267,7 @@ def block_backward(tape, i, dx2, saved, job):
     dbranch = tape.norm_back(b + "post_norm2", factor * dx2, post2) if post2 else factor * dx2
     dgated = tape.linear_back(b + "mlp.down", dbranch, gated)
     if gate is None:
-        dup = dgated * 2 * np.maximum(up, 0) if job["squared_relu"] else gpt2.gelu_back(dgated, up)
+        dup = plain(job)[1](dgated, up)
         dh2 = tape.linear_back(b + "mlp.up", dup, h2)
     else:
         s = 1 / (1 + np.exp(-gate))
@@ -243,7 +275,8 @@ def block_backward(tape, i, dx2, saved, job):
         if job["gate"] == "gelu":
             dgate, dup = gpt2.gelu_back(dgated * up, gate), dgated * gpt2.gelu(gate)
         dh2 = tape.linear_back(b + "mlp.gate", dgate, h2) + tape.linear_back(b + "mlp.up", dup, h2)
-    dx1 = dx2 + tape.norm_back(b + "norm2", dh2, norm2)
+    dbefore = tape.norm_back(b + "norm2", dh2, norm2) if norm2 else dh2
+    dx1 = dx2 if job["parallel_residual"] else dx2 + dbefore
     dbranch = tape.norm_back(b + "post_norm1", factor * dx1, post1) if post1 else factor * dx1
     do = split_heads(tape.linear_back(b + "attn.o", dbranch, a), H)
     dv = sum_groups(p.transpose(0, 1, 3, 2) @ do, K)
@@ -251,18 +284,26 @@ def block_backward(tape, i, dx2, saved, job):
     ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) * score_scale(job) * (1 - share**2)
     dq = turn(ds @ k, by.conj(), job)
     dk = turn(sum_groups(ds.transpose(0, 1, 3, 2) @ q, K), by.conj(), job)
-    if norms:
+    if norms and not job["wide_qk_norms"]:
         dq = tape.norm_back(b + "attn.q_norm", dq, norms[0])
         dk = tape.norm_back(b + "attn.k_norm", dk, norms[1])
-    dh1 = sum(tape.linear_back(b + "attn." + part, gpt2.join_heads(d), h1)
+    dq, dk, dv = gpt2.join_heads(dq), gpt2.join_heads(dk), gpt2.join_heads(dv)
+    if job["wide_qk_norms"]:
+        dq = tape.norm_back(b + "attn.q_norm", dq, norms[0])
+        dk = tape.norm_back(b + "attn.k_norm", dk, norms[1])
+    dh1 = sum(tape.linear_back(b + "attn." + part, d, h1)
               for part, d in (("q", dq), ("k", dk), ("v", dv)))
-    return dx1 + tape.norm_back(b + "norm1", dh1, norm1)
+    if job["shares_norm"]:
+        dh1 = dh1 + dbefore
+    elif job["parallel_residual"]:
+        dx1 = dx1 + dbefore
+    return dx1 + (tape.norm_back(b + "norm1", dh1, norm1) if norm1 else dh1)
 
 
 def loss_and_gradients(weights, ids, targets, job):
     """Mean cross-entropy over all tokens, and its gradient by tensor."""
     job = {**job, "visible": gpt2.visible(ids, job)}
-    tape = Tape(weights, job["norm_offset"])
+    tape = Tape(weights, job["norm_offset"], job["layer_norms"])
     head = "embed.tokens.weight" if job["tied_embeddings"] else "head.weight"
     grown = math.sqrt(job["hidden_size"]) if job["scaled_embeddings"] else job["embedding_multiplier"]
     x = grown * weights["embed.tokens.weight"][ids]
@@ -271,7 +312,8 @@ def loss_and_gradients(weights, ids, targets, job):
         x, kept = block_forward(tape, i, x, job)
         saved.append(kept)
     f, final = tape.norm("final_norm", x, job["norm_eps"])
-    logits = f @ weights[head].T / job["logits_scaling"]                 # [B,T,V]
+    factor = job["logit_scale"] / job["logits_scaling"]
+    logits = f @ weights[head].T * factor                                # [B,T,V]
     if job["logit_cap"]:
         logits = job["logit_cap"] * np.tanh(logits / job["logit_cap"])
     top = logits.max(axis=-1, keepdims=True)
@@ -283,7 +325,7 @@ def loss_and_gradients(weights, ids, targets, job):
     dlogits = e / total
     np.put_along_axis(dlogits, targets[..., None],
                       np.take_along_axis(dlogits, targets[..., None], axis=-1) - 1, axis=-1)
-    dlogits /= targets.size * job["logits_scaling"]
+    dlogits *= factor / targets.size
     if job["logit_cap"]:
         dlogits *= 1 - (logits / job["logit_cap"]) ** 2
     tape.grads[head] += dlogits.reshape(-1, dlogits.shape[-1]).T @ f.reshape(-1, f.shape[-1])
@@ -304,7 +346,9 @@ def check():
            "residual_multiplier": 1, "attention_multiplier": 0, "logits_scaling": 1,
            "windows": [0, 0], "turns": [True, True], "squared_relu": False, "gate": "silu", "norm_offset": 0,
            "post_norms": False, "scaled_embeddings": False, "interleaved_rotation": False,
-           "rotary_share": 1, "sliding_rope_theta": 0, "query_scalar": 0, "attention_cap": 0, "logit_cap": 0}
+           "rotary_share": 1, "sliding_rope_theta": 0, "query_scalar": 0, "attention_cap": 0, "logit_cap": 0,
+           "erf_gelu": False, "pre_norms": True, "wide_qk_norms": False, "norm_biases": False,
+           "parallel_residual": False, "shares_norm": False, "logit_scale": 1}
     stretched = {"factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
                  "original_max_position_embeddings": 16}
     worst = max(gpt2.worst_difference({**job, **change}, initial_weights, loss_and_gradients)
@@ -320,7 +364,12 @@ def check():
                                {"attention_cap": 0.5, "logit_cap": 2, "post_norms": True},
                                {"interleaved_rotation": True, "rotary_share": 0.7,
                                 "post_norms": True},
-                               {"layer_norms": True, "plain_ffn": True, "ffn_bias": True},
+                               {"layer_norms": True, "norm_biases": True, "plain_ffn": True, "ffn_bias": True},
+                               {"layer_norms": True, "norm_biases": True, "plain_ffn": True, "ffn_bias": True,
+                                "erf_gelu": True, "parallel_residual": True, "rotary_share": 0.7},
+                               {"pre_norms": False, "post_norms": True, "qk_norms": True, "wide_qk_norms": True},
+                               {"layer_norms": True, "parallel_residual": True, "shares_norm": True,
+                                "logit_scale": 0.5},
                                {"qk_norms": True, "rope_scaling": {
                                    **stretched, "rope_type": "yarn", "beta_fast": 2,
                                    "beta_slow": 0.25}}))

@@ -63,9 +63,9 @@ class PassingDevice : public Device {
   }
   void Gelu(View x, View y) override { inner_.Gelu(x, y); }
   void GeluGradient(View dy, View x, View dx) override { inner_.GeluGradient(dy, x, dx); }
-  void SquaredRelu(View x, View y) override { inner_.SquaredRelu(x, y); }
-  void SquaredReluGradient(View dy, View x, View dx) override {
-    inner_.SquaredReluGradient(dy, x, dx);
+  void Activate(PlainActivation f, View x, View y) override { inner_.Activate(f, x, y); }
+  void ActivateGradient(PlainActivation f, View dy, View x, View dx) override {
+    inner_.ActivateGradient(f, dy, x, dx);
   }
   void Linear(View x, View weight, View bias, View residual, View y) override {
     inner_.Linear(x, weight, bias, residual, y);
@@ -130,6 +130,7 @@ class PassingDevice : public Device {
   }
   Updates& updates() override { return inner_.updates(); }
   AdafactorSteps& adafactor() override { return inner_.adafactor(); }
+  PartNorms& part_norms() override { return inner_.part_norms(); }
 
  protected:
   Device& inner_;

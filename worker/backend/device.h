@@ -13,6 +13,7 @@
 namespace weft {
 
 class AdafactorSteps;
+class PartNorms;
 class Updates;
 
 // Code values are absl::StatusCode's numbers; `text` is zero-terminated.
@@ -92,6 +93,13 @@ struct RotatedHeads {
 enum class Gate {
   kSilu,  // x sigmoid(x)
   kGelu,  // Device::Gelu
+};
+
+// A PlainActivation is a function between two products without a gate, beside Device::Gelu, which
+// products may do themselves.
+enum class PlainActivation {
+  kSquaredRelu,  // max(x, 0)^2 (So et al., arXiv:2109.08668, 4)
+  kErfGelu,      // x (1 + erf(x / sqrt(2))) / 2, of which Device::Gelu is an approximation
 };
 
 // LossTerms say what a row's loss is of its logits x over V ids, with lse = log sum exp(x):
@@ -267,7 +275,7 @@ class Device {
   virtual void BiasGradient(View dy, View dbias) = 0;  // dbias[c] += sum over r of dy[r, c]
 
   // y = (x - mean) * rstd * (offset + weight) + bias over each row [N, D]; mean, rstd [N, 1] are
-  // saved.
+  // saved. bias, and dbias then, may have no data: there is none.
   virtual void LayerNorm(View x, View weight, View bias, const NormConstants& constants, View y,
                          View mean, View rstd) = 0;
   // dx += gradient through the norm; dweight, dbias [1, D] accumulate.
@@ -290,9 +298,9 @@ class Device {
   virtual void Gelu(View x, View y) = 0;
   virtual void GeluGradient(View dy, View x, View dx) = 0;
 
-  // y = max(x, 0)^2 (So et al., arXiv:2109.08668, 4). dx is written, may alias dy.
-  virtual void SquaredRelu(View x, View y) = 0;
-  virtual void SquaredReluGradient(View dy, View x, View dx) = 0;
+  // y = f(x). dx is written, may alias dy.
+  virtual void Activate(PlainActivation f, View x, View y) = 0;
+  virtual void ActivateGradient(PlainActivation f, View dy, View x, View dx) = 0;
 
   // The linear layers of a transformer with what comes after or before them: weight [out, in], of
   // the activations' type; bias [1, out] or no data. Each is, and by default is computed as, the
@@ -407,8 +415,9 @@ class Device {
   // loss or norm is not finite.
   virtual void GradientScale(const ClipParameters& clip, View loss, View squares, View scale) = 0;
 
-  // Optimizers update parameters through these (updates.h, adafactor_steps.h), queued with the
-  // rest. The device owns both.
+  // Norms of rows that devices share, and optimizers' updates of parameters (part_norms.h,
+  // updates.h, adafactor_steps.h), are queued with the rest. The device owns all three.
+  virtual PartNorms& part_norms() = 0;
   virtual Updates& updates() = 0;
   virtual AdafactorSteps& adafactor() = 0;
 };

@@ -97,12 +97,14 @@ inline bool FitsBiasGradient(View dy, View dbias) {
 
 inline bool FitsLayerNorm(View x, View weight, View bias, View y, View mean, View rstd) {
   return SameShape(x, {y}) && IsVector(weight, x.cols, x.dtype) &&
-         IsVector(bias, x.cols, x.dtype) && IsVector(mean, x.rows) && IsVector(rstd, x.rows);
+         (bias.data == nullptr || IsVector(bias, x.cols, x.dtype)) && IsVector(mean, x.rows) &&
+         IsVector(rstd, x.rows);
 }
 inline bool FitsLayerNormGradient(View dy, View x, View weight, View mean, View rstd, View dx,
                                   View dweight, View dbias) {
   return SameShape(x, {dy, dx}) && IsVector(weight, x.cols, x.dtype) && IsVector(mean, x.rows) &&
-         IsVector(rstd, x.rows) && IsVector(dweight, x.cols) && IsVector(dbias, x.cols);
+         IsVector(rstd, x.rows) && IsVector(dweight, x.cols) &&
+         (dbias.data == nullptr || IsVector(dbias, x.cols));
 }
 inline bool FitsRmsNorm(View x, View weight, View y, View rstd) {
   return SameShape(x, {y}) && IsVector(weight, x.cols, x.dtype) && IsVector(rstd, x.rows);
@@ -110,6 +112,11 @@ inline bool FitsRmsNorm(View x, View weight, View y, View rstd) {
 inline bool FitsRmsNormGradient(View dy, View x, View weight, View rstd, View dx, View dweight) {
   return SameShape(x, {dy, dx}) && IsVector(weight, x.cols, x.dtype) && IsVector(rstd, x.rows) &&
          IsVector(dweight, x.cols);
+}
+// Tells it of what PartNorms are given beside x.
+inline bool FitsRmsNormPart(View x, View weight, View rstd, View means) {
+  return IsActivation(x) && IsVector(weight, x.cols, x.dtype) && IsVector(rstd, x.rows) &&
+         IsVector(means, x.rows);
 }
 inline bool FitsRotate(View table, const RotatedHeads& heads, View x) {
   const int64_t head_dim = heads.head_dim == 0 ? table.cols : heads.head_dim;

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "plan/errors.h"
 #include "plan/shards/batch_order.h"
+#include "worker/backend/part_norms.h"
 #include "worker/model/context.h"
 #include "worker/model/rotary.h"
 
@@ -16,6 +17,13 @@ namespace {
 
 View Of(int value, const std::vector<View>& views) {
   return ViewOf(value, views);
+}
+
+// By which each rank's sum over its columns becomes a term of the mean over all. Ranks have equally
+// many, and copies of a kv head are as many of each: counted like this, they leave the mean as it
+// is.
+double ShareOfMean(const RankGroups& groups, View x) {
+  return 1.0 / (static_cast<double>(groups.layout().tp) * static_cast<double>(x.cols));
 }
 
 }  // namespace
@@ -146,6 +154,9 @@ BlockWorkspace Block::GetWorkspace(Arena& arena) const {
     work.dvalues = arena.Get("work/dvalues", rows, key);
   }
   work.scores = arena.Row("work/scores");
+  if (model_.wide_qk_norms && groups_.layout().tp > 1) {
+    work.norm_sums = arena.Get("work/norm_sums", RowsOf(Rows::kTokens), 1);
+  }
   const std::vector<int64_t> positions =
       PositionsOf(groups_.layout(), attention_.seq_len, groups_.at().cp);
   for (const Rotation& rotation : model_.rotations()) {
@@ -204,6 +215,8 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
     case StepKind::kHeadNorm:
       DoNorm(step, saved.views, device_);
       return absl::OkStatus();
+    case StepKind::kWideNorm:
+      return ForwardWideNorm(step, saved);
     case StepKind::kProducts: {
       ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
       ForwardLinears(x, OutputsOf(step, saved.views), device_);
@@ -229,12 +242,12 @@ absl::Status Block::Do(const Step& step, const BlockActivations& saved, const Bl
       return absl::OkStatus();
     }
     case StepKind::kSummedProduct:
-      return SumProduct(step, in, out);
+      return SumProduct(step, saved, out);
     case StepKind::kNormBranch:
       ForwardNormBranch(step, saved.views, out, device_);
       return absl::OkStatus();
     case StepKind::kBranch:
-      return AddBranch(step, in, Of(step.ops.back()->in.front(), saved.views), out);
+      return AddBranch(step, saved, out);
   }
   CHECK(false);
   return absl::OkStatus();
@@ -245,26 +258,39 @@ View Block::LogSums(const BlockOp& attention, const BlockActivations& saved) con
   return {sums.data, attention_.batch * attention_.heads, attention_.query_len(), sums.dtype};
 }
 
-absl::Status Block::AddBranch(const Step& branch, View x, View residual, View out) {
+absl::Status Block::AddBranch(const Step& branch, const BlockActivations& saved, View out) {
   if (groups_.layout().tp == 1) {
-    ForwardBranch(branch, x, residual, out, device_);
+    ForwardBranch(branch, saved.views, out, device_);
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(SumProduct(branch, x, out));
+  RETURN_IF_ERROR(SumProduct(branch, saved, out));
   if (FactorOf(branch) != 1) device_.Scale(out, FactorOf(branch));
-  device_.Add(residual, out);
+  device_.Add(Of(branch.ops.back()->in.front(), saved.views), out);
   return absl::OkStatus();
 }
 
-absl::Status Block::SumProduct(const Step& product, View x, View out) {
-  const Linear& linear = product.linears.front();
+absl::Status Block::SumProduct(const Step& product, const BlockActivations& saved, View out) {
   if (groups_.layout().tp == 1) {
-    ForwardLinear(linear, x, out, device_);
+    ForwardLinear(product.linears.front(), Of(product.in, saved.views), out, device_);
     return absl::OkStatus();
   }
-  MultiplyLinear(linear, x, tokens_.Partial(out), device_);
+  MultiplyTerms(product, saved.views, tokens_.Partial(out), device_);
   RETURN_IF_ERROR(tokens_.Sum(out));
-  if (linear.bias.data != nullptr) device_.AddBias(linear.bias, out);  // after the sum: once
+  AddTermBiases(product, out, device_);  // after the sum: once
+  return absl::OkStatus();
+}
+
+absl::Status Block::ForwardWideNorm(const Step& step, const BlockActivations& saved) {
+  if (groups_.layout().tp == 1) {
+    DoNorm(step, saved.views, device_);
+    return absl::OkStatus();
+  }
+  const View x = Of(step.in, saved.views);
+  const View rstd = StatisticsOf(step, saved.views).rstd;
+  device_.part_norms().Squares(x, ShareOfMean(groups_, x), rstd);
+  RETURN_IF_ERROR(groups_.SumOverTensor(rstd));
+  device_.part_norms().Norm(x, step.norm.weight, step.norm.constants, Of(step.out, saved.views),
+                            rstd);
   return absl::OkStatus();
 }
 
@@ -341,20 +367,15 @@ absl::Status Block::Undo(size_t index, const BlockActivations& saved, const Bloc
     case StepKind::kHeadNorm:
       BackwardHeadNorm(step, saved, work);
       return absl::OkStatus();
+    case StepKind::kWideNorm:
+      return BackwardWideNorm(step, saved, work);
     case StepKind::kProductThenGelu:
       if (!std::exchange(arriving.is_gelu_done, false)) {
         BackwardActivation(*step.ops.back(), saved, work);
       }
       [[fallthrough]];
-    case StepKind::kProducts: {
-      const std::vector<LinearOutput> gradients = OutputsOf(step, work.gradients);
-      ASSIGN_OR_RETURN(arriving.dnorm,
-                       BackwardToNorm(gradients, in, Of(step.in, work.gradients), part));
-      if (part == Part::kWhole) return absl::OkStatus();
-      const std::vector<LinearOutput> outputs = OutputsOf(step, saved.views);
-      for (size_t i = 0; i < outputs.size(); ++i) device_.Copy(outputs[i].y, gradients[i].y);
-      return absl::OkStatus();
-    }
+    case StepKind::kProducts:
+      return BackwardProducts(step, saved, work, dx, part, arriving);
     case StepKind::kActivation:
       BackwardActivation(*step.ops.front(), saved, work);
       return absl::OkStatus();
@@ -381,14 +402,27 @@ absl::Status Block::Undo(size_t index, const BlockActivations& saved, const Bloc
   return absl::OkStatus();
 }
 
-// Through a layer that is cut by inputs to its input, or to that of the GELU which made this, and
-// to its parameters unless that is BackwardWeight's.
+absl::Status Block::BackwardProducts(const Step& step, const BlockActivations& saved,
+                                     const BlockWorkspace& work, View dx, Part part,
+                                     Arriving& arriving) {
+  const View of_input = Of(step.in, work.gradients);
+  const bool is_residual = of_input.data == nullptr;
+  const std::vector<LinearOutput> gradients = OutputsOf(step, work.gradients);
+  ASSIGN_OR_RETURN(arriving.dnorm, BackwardToNorm(gradients, Of(step.in, saved.views),
+                                                  is_residual ? work.dnorm : of_input, part));
+  if (is_residual) device_.Add(arriving.dnorm, dx);
+  if (part == Part::kWhole) return absl::OkStatus();
+  const std::vector<LinearOutput> outputs = OutputsOf(step, saved.views);
+  for (size_t i = 0; i < outputs.size(); ++i) device_.Copy(outputs[i].y, gradients[i].y);
+  return absl::OkStatus();
+}
+
+// Through layers that are cut by inputs to their inputs, or to that of the GELU which made this,
+// and to its parameters unless that is BackwardWeight's.
 absl::Status Block::BackwardSummed(size_t index, const BlockActivations& saved,
                                    const BlockWorkspace& work, View dx, Part part,
                                    Arriving& arriving) {
   const Step& step = steps_[index];
-  const Linear& linear = step.linears.front();
-  const View in = Of(step.in, saved.views);
   ASSIGN_OR_RETURN(View dy, tokens_.Gather(dx));
   if (FactorOf(step) != 1) {
     const View scaled = Of(step.ops.front()->out.front(), work.gradients);
@@ -397,15 +431,21 @@ absl::Status Block::BackwardSummed(size_t index, const BlockActivations& saved,
     dy = scaled;
   }
   const Step& before = steps_[index - 1];
-  arriving.is_gelu_done = before.kind == StepKind::kProductThenGelu && !linear.is_fp8();
-  if (arriving.is_gelu_done) {
-    if (part == Part::kWhole) BackwardLinearWeights({{linear, dy}}, in, device_);
-    const int h = before.ops.front()->out.front();
-    device_.GeluLinearGradient(dy, linear.weight, Of(h, saved.views), Of(h, work.gradients));
-  } else if (part == Part::kWhole) {
-    BackwardLinears({{linear, dy}}, in, Of(step.in, work.gradients), device_);
-  } else {
-    BackwardLinearInputs({{linear, dy}}, Of(step.in, work.gradients), device_);
+  arriving.is_gelu_done =
+      before.kind == StepKind::kProductThenGelu && !step.linears.front().is_fp8();
+  for (size_t i = 0; i < step.linears.size(); ++i) {
+    const Linear& linear = step.linears[i];
+    const View in = Of(step.term_in[i], saved.views);
+    const View of_input = Of(step.term_in[i], work.gradients);
+    if (arriving.is_gelu_done) {
+      if (part == Part::kWhole) BackwardLinearWeights({{linear, dy}}, in, device_);
+      const int h = before.ops.front()->out.front();
+      device_.GeluLinearGradient(dy, linear.weight, Of(h, saved.views), Of(h, work.gradients));
+    } else if (part == Part::kWhole) {
+      BackwardLinears({{linear, dy}}, in, of_input, device_);
+    } else {
+      BackwardLinearInputs({{linear, dy}}, of_input, device_);
+    }
   }
   return absl::OkStatus();
 }
@@ -416,8 +456,9 @@ void Block::BackwardActivation(const BlockOp& op, const BlockActivations& saved,
   if (op.in.size() > 1) {
     device_.GluGradient(GateOf(op), dy, Of(op.in[0], saved.views), Of(op.in[1], saved.views),
                         Of(op.in[0], work.gradients), Of(op.in[1], work.gradients));
-  } else if (op.kind == OpKind::kSquaredRelu) {
-    device_.SquaredReluGradient(dy, Of(op.in[0], saved.views), Of(op.in[0], work.gradients));
+  } else if (op.kind != OpKind::kGelu) {
+    device_.ActivateGradient(PlainActivationOf(op), dy, Of(op.in[0], saved.views),
+                             Of(op.in[0], work.gradients));
   } else {
     device_.GeluGradient(dy, Of(op.in[0], saved.views), Of(op.in[0], work.gradients));
   }
@@ -440,6 +481,27 @@ void Block::BackwardHeadNorm(const Step& step, const BlockActivations& saved,
   BackwardNorm(step.norm, ByHead(step, Of(step.out, work.gradients)),
                ByHead(step, Of(step.in, saved.views)), StatisticsOf(step, saved.views),
                ByHead(step, dx), device_);
+}
+
+// Queries of other heads add to the same mean, those of copies of a kv head, too: each rank's sum
+// is a term, and each takes its share of the mean off.
+absl::Status Block::BackwardWideNorm(const Step& step, const BlockActivations& saved,
+                                     const BlockWorkspace& work) {
+  const Norm& norm = step.norm;
+  const View dy = Of(step.out, work.gradients), dx = Of(step.in, work.gradients);
+  const View x = Of(step.in, saved.views);
+  device_.Zero(dx);
+  if (groups_.layout().tp == 1) {
+    BackwardNorm(norm, dy, x, StatisticsOf(step, saved.views), dx, device_);
+    return absl::OkStatus();
+  }
+  const View rstd = StatisticsOf(step, saved.views).rstd;
+  device_.part_norms().Products(dy, x, norm.weight, norm.constants, rstd, ShareOfMean(groups_, x),
+                                work.norm_sums);
+  RETURN_IF_ERROR(groups_.SumOverTensor(work.norm_sums));
+  device_.part_norms().Gradient(dy, x, norm.weight, norm.constants, rstd, work.norm_sums, dx,
+                                norm.weight_gradient);
+  return absl::OkStatus();
 }
 
 absl::Status Block::BackwardAttention(const Step& step, const BlockActivations& saved,
@@ -487,7 +549,10 @@ absl::Status Block::BackwardWeight(const BlockActivations& saved, View dy) {
       // Nobody else reads it any more.
       if (FactorOf(step) != 1) device_.Scale(gradient, FactorOf(step));
       ASSIGN_OR_RETURN(const View gathered, tokens_.Gather(gradient));
-      BackwardLinearWeights({{step.linears.front(), gathered}}, in, device_);
+      for (size_t term = 0; term < step.linears.size(); ++term) {
+        BackwardLinearWeights({{step.linears[term], gathered}}, Of(step.term_in[term], saved.views),
+                              device_);
+      }
     } else if (!step.linears.empty()) {
       ASSIGN_OR_RETURN(const View x, tokens_.Gather(in));
       BackwardLinearWeights(OutputsOf(step, saved.views), x, device_);

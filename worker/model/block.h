@@ -49,6 +49,7 @@ struct BlockWorkspace {
   std::vector<View> gradients;
   View dnorm;                // [N, D] the gradient of a norm's output
   View scores;               // scratch of attention
+  View norm_sums;            // [N, 1] of a norm that tp cuts
   std::vector<View> rotary;  // [T / cp, W], tables, by ModelShape::rotations
   // Under context parallelism, [B*T, K*E] of whole sequences; while the one pair is in use the
   // other holds its rows by rank (worker/model/context.h).
@@ -101,6 +102,9 @@ class Block {
   // the second half needs from the first, the gradients of the layers' outputs, takes the place of
   // the outputs, which are of no further use. What was made again stays for the second half too.
   absl::Status BackwardInput(const BlockActivations& saved, const BlockWorkspace& work, View dx);
+  // Whether BackwardWeight reads `dy`. Only a block that norms its input, whose products so do not
+  // read it, has branches that end in a product.
+  bool WeightsReadOutputGradient() const { return steps_.back().kind == StepKind::kBranch; }
   absl::Status BackwardWeight(const BlockActivations& saved, View dy);
 
  private:
@@ -135,10 +139,15 @@ class Block {
   absl::Status FillActivations(const BlockActivations& saved, const BlockWorkspace& work);
   // Makes the part of the activations again that is not kept.
   absl::Status MakeAgain(const BlockActivations& saved, const BlockWorkspace& work);
-  // `out` [R, D] = residual [R, D] + factor linear(x), which is cut by inputs and so a sum over tp.
-  absl::Status AddBranch(const Step& branch, View x, View residual, View out);
+  // `out` [R, D] = residual [R, D] + factor linear(x), which is cut by inputs and so a sum over tp;
+  // or the sum of several.
+  absl::Status AddBranch(const Step& branch, const BlockActivations& saved, View out);
   // `out` [R, D] = linear(x), likewise.
-  absl::Status SumProduct(const Step& product, View x, View out);
+  absl::Status SumProduct(const Step& product, const BlockActivations& saved, View out);
+  // tp cuts what the norm is of.
+  absl::Status ForwardWideNorm(const Step& step, const BlockActivations& saved);
+  absl::Status BackwardWideNorm(const Step& step, const BlockActivations& saved,
+                                const BlockWorkspace& work);
   // Returns the keys and values of whole sequences: all that this rank's queries attend to.
   absl::StatusOr<KeyValues> GatherKeys(const BlockOp& attention, const BlockActivations& saved,
                                        const BlockWorkspace& work);
@@ -149,6 +158,9 @@ class Block {
   // Carries out the backward pass of a step.
   absl::Status Undo(size_t index, const BlockActivations& saved, const BlockWorkspace& work,
                     View dx, Part part, Arriving& arriving);
+  // Back through products of one input. Adds to `dx` where that is the residual itself.
+  absl::Status BackwardProducts(const Step& step, const BlockActivations& saved,
+                                const BlockWorkspace& work, View dx, Part part, Arriving& arriving);
   // `dx` [R, D]: the gradient of what the product, or the branch that it begins, gives.
   absl::Status BackwardSummed(size_t index, const BlockActivations& saved,
                               const BlockWorkspace& work, View dx, Part part, Arriving& arriving);

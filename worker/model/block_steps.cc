@@ -14,10 +14,13 @@ StepKind KindOf(OpKind kind) {
       return StepKind::kNorm;
     case OpKind::kHeadNorm:
       return StepKind::kHeadNorm;
+    case OpKind::kWideNorm:
+      return StepKind::kWideNorm;
     case OpKind::kLinear:
       return StepKind::kProducts;
     case OpKind::kGelu:
     case OpKind::kSquaredRelu:
+    case OpKind::kErfGelu:
     case OpKind::kSwiGlu:
     case OpKind::kGeGlu:
       return StepKind::kActivation;
@@ -38,11 +41,19 @@ StepKind KindOf(OpKind kind) {
   return StepKind::kNorm;
 }
 
+// Whether the products are terms of one sum.
+bool AreTerms(const BlockOps& block, const BlockOp& op, const BlockOp& next) {
+  const auto place = [&](const BlockOp& of) {
+    return block.values[static_cast<size_t>(of.out.front())].place;
+  };
+  return place(op) != kOwnPlace && place(op) == place(next);
+}
+
 // Whether `next` goes on with the step that `op` is the last operation of.
-bool AreTogether(const BlockOp& op, const BlockOp& next) {
+bool AreTogether(const BlockOps& block, const BlockOp& op, const BlockOp& next) {
   switch (next.kind) {
     case OpKind::kLinear:
-      return op.kind == OpKind::kLinear && op.in == next.in;
+      return op.kind == OpKind::kLinear && (op.in == next.in || AreTerms(block, op, next));
     case OpKind::kGelu:
     case OpKind::kScale:
       return op.kind == OpKind::kLinear && op.out.front() == next.in.back();
@@ -71,7 +82,7 @@ std::vector<BlockStep> StepsOf(const BlockOps& block) {
   for (size_t i = 0; i < block.ops.size(); ++i) {
     const BlockOp& op = block.ops[i];
     if (op.kind == OpKind::kRotate && !op.turns) continue;
-    const bool goes_on = i > 0 && AreTogether(block.ops[i - 1], op);
+    const bool goes_on = i > 0 && AreTogether(block, block.ops[i - 1], op);
     if (!goes_on) steps.push_back({KindOf(op.kind), {}});
     steps.back().ops.push_back(static_cast<int>(i));
     if (op.kind == OpKind::kLinear && IsSummed(block, op)) {

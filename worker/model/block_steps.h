@@ -10,6 +10,7 @@ namespace weft {
 enum class StepKind {
   kNorm,             // {norm}
   kHeadNorm,         // {norm}
+  kWideNorm,         // {norm}
   kProducts,         // {linear, ...}: of one input, which is gathered once for all of them
   kProductThenGelu,  // {linear, gelu}
   kActivation,       // {activation}
@@ -17,8 +18,8 @@ enum class StepKind {
   kAttention,        // {attention}
   kSummedProduct,    // {linear}: a product cut by inputs and its sum over tp
   kNormBranch,       // {norm, add}: what is normed before it is added to the residual
-  kBranch,           // {linear, add}, {linear, scale, add}: a product cut by inputs, its sum over
-                     // tp, a factor, the residual
+  kBranch,           // {linear, add}, {linear, scale, add}, {linear, linear, add}: products cut by
+                     // inputs, their one sum over tp, a factor, the residual
 };
 
 struct BlockStep {

@@ -32,6 +32,7 @@ ForwardStep MakeStep(const BlockOps& block, const BlockStep& of, const std::stri
     const std::vector<std::string> layers = LayersOf(block, op, prefix);
     if (op.kind == OpKind::kLinear) {
       step.linears.push_back(source.linear(layers));
+      step.term_in.push_back(op.in.front());
     } else {
       step.norm = source.norm(layers.front());
     }
@@ -95,8 +96,8 @@ void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& devic
   const View out = ViewOf(op.out.front(), views);
   if (op.in.size() > 1) {
     device.Glu(GateOf(op), ViewOf(op.in[0], views), ViewOf(op.in[1], views), out);
-  } else if (op.kind == OpKind::kSquaredRelu) {
-    device.SquaredRelu(ViewOf(op.in[0], views), out);
+  } else if (op.kind != OpKind::kGelu) {
+    device.Activate(PlainActivationOf(op), ViewOf(op.in[0], views), out);
   } else {
     device.Gelu(ViewOf(op.in[0], views), out);
   }
@@ -105,6 +106,11 @@ void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& devic
 Gate GateOf(const BlockOp& op) {
   CHECK(op.kind == OpKind::kSwiGlu || op.kind == OpKind::kGeGlu);
   return op.kind == OpKind::kGeGlu ? Gate::kGelu : Gate::kSilu;
+}
+
+PlainActivation PlainActivationOf(const BlockOp& op) {
+  CHECK(op.kind == OpKind::kSquaredRelu || op.kind == OpKind::kErfGelu);
+  return op.kind == OpKind::kErfGelu ? PlainActivation::kErfGelu : PlainActivation::kSquaredRelu;
 }
 
 // Queries and keys that lie beside each other are turned by one call.
@@ -129,12 +135,48 @@ void DoTurn(const ForwardStep& step, absl::Span<const View> tables, Turn turn,
   device.Rotate(table, turn, heads, pending);
 }
 
-void ForwardBranch(const ForwardStep& step, View x, View residual, View out, Device& device) {
+namespace {
+
+// Adds all products but the first, with their biases.
+void AddOtherTerms(const ForwardStep& step, absl::Span<const View> views, View out,
+                   Device& device) {
+  for (size_t i = 1; i < step.linears.size(); ++i) {
+    const Linear& linear = step.linears[i];
+    MultiplyLinear(linear, ViewOf(step.term_in[i], views), 1, out, device);
+    if (linear.bias.data != nullptr) device.AddBias(linear.bias, out);
+  }
+}
+
+}  // namespace
+
+void ForwardBranch(const ForwardStep& step, absl::Span<const View> views, View out,
+                   Device& device) {
+  const View x = ViewOf(step.in, views), residual = ViewOf(step.ops.back()->in.front(), views);
   const double factor = FactorOf(step);
-  if (factor == 1) return ForwardLinear(step.linears.front(), x, residual, out, device);
-  ForwardLinear(step.linears.front(), x, out, device);
+  const Linear& first = step.linears.front();
+  if (factor == 1) {
+    ForwardLinear(first, x, residual, out, device);
+    return AddOtherTerms(step, views, out, device);
+  }
+  ForwardLinear(first, x, out, device);
+  AddOtherTerms(step, views, out, device);
   device.Scale(out, factor);
   device.Add(residual, out);
+}
+
+void MultiplyTerms(const ForwardStep& step, absl::Span<const View> views, View out,
+                   Device& device) {
+  float beta = 0;
+  for (size_t i = 0; i < step.linears.size(); ++i) {
+    MultiplyLinear(step.linears[i], ViewOf(step.term_in[i], views), beta, out, device);
+    beta = 1;
+  }
+}
+
+void AddTermBiases(const ForwardStep& step, View out, Device& device) {
+  for (const Linear& linear : step.linears) {
+    if (linear.bias.data != nullptr) device.AddBias(linear.bias, out);
+  }
 }
 
 void ForwardNormBranch(const ForwardStep& step, absl::Span<const View> views, View out,

@@ -22,6 +22,7 @@ struct ForwardStep {
   std::vector<Linear> linears;  // of the step's linear operations
   int64_t head_dim = 0;         // of kHeadNorm and kTurn
   int in = 0;                   // the first input of the first operation
+  std::vector<int> term_in;     // of a kBranch: of each product
   int out = 0;                  // of the last operation
 };
 
@@ -53,7 +54,7 @@ NormStatistics StatisticsOf(const ForwardStep& step, absl::Span<const View> view
 // [N * H, E] of `x` [N, H * E]: what a norm over heads works on. REQUIRES: no gaps between rows.
 View ByHead(const ForwardStep& step, View x);
 
-// Carry out a step of kind kNorm or kHeadNorm, of kActivation (or the activation of
+// Carry out a step of kind kNorm, kHeadNorm or kWideNorm, of kActivation (or the activation of
 // kProductThenGelu by itself), of kTurn; the latter may also turn gradients back. `tables`: by
 // ModelShape::rotations.
 void DoNorm(const ForwardStep& step, absl::Span<const View> views, Device& device);
@@ -61,11 +62,18 @@ void DoActivation(const BlockOp& op, absl::Span<const View> views, Device& devic
 void DoTurn(const ForwardStep& step, absl::Span<const View> tables, Turn turn,
             absl::Span<const View> views, Device& device);
 
-// Returns the function of a gated activation's gate.
+// Returns the function of a gated activation's gate, and an activation without one, which is no
+// GELU in its tanh form.
 Gate GateOf(const BlockOp& op);
+PlainActivation PlainActivationOf(const BlockOp& op);
 
-// Carries out a kBranch whose product is whole on this rank: out = residual + factor linear(x).
-void ForwardBranch(const ForwardStep& step, View x, View residual, View out, Device& device);
+// Carries out a kBranch whose products are whole on this rank: out = residual + factor linear(x),
+// or the sum of several.
+void ForwardBranch(const ForwardStep& step, absl::Span<const View> views, View out, Device& device);
+// out = the sum of a kBranch's, or of a kSummedProduct's, products alone.
+void MultiplyTerms(const ForwardStep& step, absl::Span<const View> views, View out, Device& device);
+// Adds their biases.
+void AddTermBiases(const ForwardStep& step, View out, Device& device);
 // Carries out a kNormBranch: out = residual + norm(x).
 void ForwardNormBranch(const ForwardStep& step, absl::Span<const View> views, View out,
                        Device& device);

@@ -14,7 +14,7 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
       pieces_(groups.layout().head_chunks(rows / groups.layout().micro_batch_size *
                                           groups.layout().cp)),
       terms_({.cap = model.logit_cap, .vocabulary = model.vocab_size}),
-      logit_factor_(1 / model.logits_scaling),
+      logit_factor_(model.logit_scale / model.logits_scaling),
       dnorm_(dnorm) {
   const Parameter& table =
       parameters.Get(model.tied_embeddings ? kTokenEmbeddingName : "head.weight");
@@ -25,7 +25,7 @@ Head::Head(const ModelShape& model, const Parameters& parameters, int64_t rows, 
   weight_gradient_ = table.gradient;
   const int64_t part_rows = tokens.part_rows();
   x_ = arena.Get("work/head/x", part_rows, model.hidden_size);
-  if (norm_.bias.data != nullptr) {
+  if (model.has_layer_norms()) {
     norm_saved_.mean = arena.Get("work/head/norm_mean", part_rows, 1);
   }
   norm_saved_.rstd = arena.Get("work/head/norm_rstd", part_rows, 1);

@@ -90,7 +90,7 @@ void Inference::GetWork() {
     buffers_.push_back(get(std::string(buffer.name), cols));
   }
   norm_out_ = get("final_norm_out", model_.hidden_size);
-  if (final_norm_.bias.data != nullptr) statistics_.mean = get("final_norm_mean", 1);
+  if (model_.has_layer_norms()) statistics_.mean = get("final_norm_mean", 1);
   statistics_.rstd = get("final_norm_rstd", 1);
   scores_ = arena_->Row("work/scores");
   std::vector<int64_t> positions(static_cast<size_t>(extents_.positions()));
@@ -185,6 +185,7 @@ void Inference::ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAn
     switch (step.kind) {
       case StepKind::kNorm:
       case StepKind::kHeadNorm:
+      case StepKind::kWideNorm:
         DoNorm(step, views, device_);
         break;
       case StepKind::kProducts:
@@ -221,7 +222,7 @@ void Inference::ForwardBlock(const std::vector<ForwardStep>& steps, const KeysAn
         ForwardNormBranch(step, views, out, device_);
         break;
       case StepKind::kBranch:
-        ForwardBranch(step, in, ViewOf(step.ops.back()->in.front(), views), out, device_);
+        ForwardBranch(step, views, out, device_);
         break;
     }
   }
@@ -264,7 +265,8 @@ void Inference::Forward(absl::Span<const int32_t> ids, int64_t batch, int64_t fi
 // Logits are scaled by scaling what they are made of.
 void Inference::NormLast(View x, View norm_out) {
   ForwardNorm(final_norm_, x, norm_out, Statistics(x.rows), device_);
-  if (model_.logits_scaling != 1) device_.Scale(norm_out, 1 / model_.logits_scaling);
+  const double factor = model_.logit_scale / model_.logits_scaling;
+  if (factor != 1) device_.Scale(norm_out, factor);
 }
 
 void Inference::CopyInTokens(absl::Span<const int32_t> ids, int64_t batch, int64_t first) {

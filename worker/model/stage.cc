@@ -351,7 +351,8 @@ absl::Status Stage::BackwardInput(const Action& action) {
       RETURN_IF_ERROR(zero_.OpenGradients(blocks[i].bucket()));
       RETURN_IF_ERROR(blocks[i].BackwardInput(slots[i]->With(pending.blocks[i]), work_, dx));
       RETURN_IF_ERROR(CloseGradients(blocks[i].bucket()));
-      if (i > 0) device_.Copy(slots[i]->x(), dx);
+      // In the place of what only the input pass of the later block has read.
+      if (i > 0 && blocks[i - 1].WeightsReadOutputGradient()) device_.Copy(slots[i]->x(), dx);
     }
     return absl::OkStatus();
   };

@@ -64,12 +64,12 @@ Fp8View Fp8Linear::CastTransposed(View x) {
   return input;
 }
 
-void Fp8Linear::Forward(const Fp8Weight& weight, const Fp8View& x, View y) {
-  if (weight.is_kept()) return device_.Fp8MatMul(x, {weight.codes, weight.scale}, 0, y);
+void Fp8Linear::Forward(const Fp8Weight& weight, const Fp8View& x, float beta, View y) {
+  if (weight.is_kept()) return device_.Fp8MatMul(x, {weight.codes, weight.scale}, beta, y);
   const Fp8View by = {CodesIn(weight_, weight.wide.rows, weight.wide.cols, kForwardType),
                       weight_scale_};
   device_.ToFp8(weight.wide, by.codes, View(), by.scale);
-  device_.Fp8MatMul(x, by, 0, y);
+  device_.Fp8MatMul(x, by, beta, y);
 }
 
 void Fp8Linear::BackwardInput(const Fp8Weight& weight, View dy, float beta, View dx) {

@@ -77,8 +77,8 @@ class Fp8Linear {
   }
 
   // The products take y and dy [N, out], in bf16; weight_gradient is f32.
-  // y = x weight^T
-  void Forward(const Fp8Weight& weight, const Fp8View& x, View y);
+  // y = beta * y + x weight^T, beta 0 or 1
+  void Forward(const Fp8Weight& weight, const Fp8View& x, float beta, View y);
   // dx = beta * dx + dy weight, beta 0 or 1
   void BackwardInput(const Fp8Weight& weight, View dy, float beta, View dx);
   // weight_gradient += dy^T x

@@ -214,7 +214,7 @@ Fp8Linear* Fp8Of(absl::Span<const LinearOutput> layers) {
 void ForwardOne(const Linear& linear, View x, const Fp8View& codes, View residual, View y,
                 Device& device) {
   if (!linear.is_fp8()) return device.Linear(x, linear.weight, linear.bias, residual, y);
-  linear.fp8->Forward(linear.fp8_weight, codes, y);
+  linear.fp8->Forward(linear.fp8_weight, codes, 0, y);
   if (linear.bias.data != nullptr) device.AddBias(linear.bias, y);
   if (residual.data != nullptr) device.Add(residual, y);
 }
@@ -244,9 +244,9 @@ void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& dev
   device.Gelu(h, y);
 }
 
-void MultiplyLinear(const Linear& linear, View x, View y, Device& device) {
-  if (linear.is_fp8()) return linear.fp8->Forward(linear.fp8_weight, linear.fp8->Cast(x), y);
-  device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, 0, y);
+void MultiplyLinear(const Linear& linear, View x, float beta, View y, Device& device) {
+  if (linear.is_fp8()) return linear.fp8->Forward(linear.fp8_weight, linear.fp8->Cast(x), beta, y);
+  device.MatMul(x, Transpose::kNo, linear.weight, Transpose::kYes, beta, y);
 }
 
 void BackwardLinearInputs(absl::Span<const LinearOutput> gradients, View dx, Device& device) {
@@ -309,7 +309,7 @@ absl::Status BackwardLinears(absl::Span<const LinearOutput> gradients, View dx,
 }
 
 void ForwardNorm(const Norm& norm, View x, View y, const NormStatistics& saved, Device& device) {
-  if (norm.bias.data == nullptr) {
+  if (saved.mean.data == nullptr) {
     device.RmsNorm(x, norm.weight, norm.constants, y, saved.rstd);
   } else {
     device.LayerNorm(x, norm.weight, norm.bias, norm.constants, y, saved.mean, saved.rstd);
@@ -318,7 +318,7 @@ void ForwardNorm(const Norm& norm, View x, View y, const NormStatistics& saved, 
 
 void BackwardNorm(const Norm& norm, View dy, View x, const NormStatistics& saved, View dx,
                   Device& device) {
-  if (norm.bias.data == nullptr) {
+  if (saved.mean.data == nullptr) {
     device.RmsNormGradient(dy, x, norm.weight, norm.constants, saved.rstd, dx,
                            norm.weight_gradient);
   } else {

@@ -89,7 +89,7 @@ struct Linear {
   bool is_fp8() const { return fp8 != nullptr && fp8->is_on(); }
 };
 
-// Over D: LayerNorm, or RMSNorm if it has no bias (null views).
+// Over a row. No bias: its views are null.
 struct Norm {
   View weight, bias;
   View weight_gradient, bias_gradient;
@@ -162,10 +162,11 @@ void ForwardLinear(const Linear& linear, View x, View y, Device& device);
 // Device::Linear and LinearGelu.
 void ForwardLinear(const Linear& linear, View x, View residual, View y, Device& device);
 void ForwardLinearGelu(const Linear& linear, View x, View h, View y, Device& device);
-// y = x weight^T alone.
-void MultiplyLinear(const Linear& linear, View x, View y, Device& device);
+// y = beta * y + x weight^T alone, beta 0 or 1.
+void MultiplyLinear(const Linear& linear, View x, float beta, View y, Device& device);
 
-// A norm's forward pass saves these of each row [N, 1]; RMSNorm has no mean (a null view).
+// A norm's forward pass saves these of each row [N, 1]: LayerNorm; RMSNorm has no mean (a null
+// view).
 struct NormStatistics {
   View mean, rstd;
 };

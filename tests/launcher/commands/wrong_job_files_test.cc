@@ -87,7 +87,7 @@ std::vector<WrongFile> NotBuiltYet() {
        "job.yaml:3: model.model_type: bert is not supported yet; use gpt2, llama, mistral, "
        "mixtral, qwen2, qwen3, qwen3_moe, phi3, starcoder2, granite, seed_oss, smollm3, gemma, "
        "gemma2, gemma3_text, glm, glm4, deepseek_v2, "
-       "deepseek_v3 or nemotron"},
+       "deepseek_v3, nemotron, gpt_neox, olmo2, olmo3, ministral or cohere2"},
       {"schedule", JobWith("pp: 2", "pp: 2, pp_schedule: ZBVZeroBubble"),
        "job.yaml:17: parallelism.pp_schedule: ZBVZeroBubble is not supported yet; use auto, gpipe, "
        "1f1b, interleaved_1f1b or zb_h1"},

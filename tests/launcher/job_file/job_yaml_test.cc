@@ -260,7 +260,7 @@ TEST_F(JobYaml, ReadsALlama) {
             "--set model.rope_scaling={type: longrope}: model.rope_scaling: longrope is not "
             "supported yet; use null or a map with rope_type llama3, linear or yarn\n"
             "--set model.resid_pdrop=0: model.resid_pdrop: unknown key of a llama model; the "
-            "nearest are head_dim, rms_norm_eps, rope_theta; weft keys --schema and "
+            "nearest are head_dim, logit_scale, rms_norm_eps; weft keys --schema and "
             "docs/job_yaml.md have all");
 }
 

@@ -419,6 +419,78 @@ TEST_F(OthersConfigs, OfGemmasAndGlmsAreRefusedByName) {
               HasSubstr("0.2 of a head's 16 elements are 3"));
 }
 
+// Each is read as its type has it, and written so that it is read the same again.
+TEST_F(OthersConfigs, OfNeoxesOlmosAndCoheresAreReadAsTheirTypesHaveThem) {
+  using enum AttentionSpan;
+  const auto model = [&](const char* type, const Json& more) {
+    const auto file = Read(OfType(type, more));
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? file->job.model : ModelShape();
+  };
+  const ModelShape neox =
+      model("gpt_neox",
+            {{"hidden_act", "gelu"}, {"rotary_emb_base", 20000}, {"num_key_value_heads", nullptr}});
+  EXPECT_TRUE(neox.parallel_residual && neox.attention_bias && neox.ffn_bias);
+  EXPECT_EQ(neox.activation, Activation::kErfGelu);
+  EXPECT_EQ(neox.rope_theta, 20000) << "rope_theta beside it is not read";
+  EXPECT_EQ(neox.rotary_dims(), 4);
+  EXPECT_EQ(neox.norm_eps, 1e-5);
+  const ModelShape in_sequence = model(
+      "gpt_neox",
+      {{"hidden_act", "gelu"},
+       {"use_parallel_residual", false},
+       {"attention_bias", false},
+       {"rope_parameters",
+        {{"rope_type", "default"}, {"rope_theta", 30000.0}, {"partial_rotary_factor", 0.5}}}});
+  EXPECT_FALSE(in_sequence.parallel_residual || in_sequence.attention_bias);
+  EXPECT_EQ(in_sequence.rope_theta, 30000);
+  EXPECT_EQ(in_sequence.rotary_dims(), 8);
+  const ModelShape olmo2 = model("olmo2", {});
+  EXPECT_TRUE(olmo2.wide_qk_norms && olmo2.post_norms && !olmo2.pre_norms);
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 512}};
+  const ModelShape olmo3 = model("olmo3", {{"rope_scaling", yarn}, {"rope_theta", 700000.0}});
+  EXPECT_EQ(olmo3.spans,
+            (std::vector{kSliding, kSliding, kSliding, kFull, kSliding, kSliding, kSliding}));
+  EXPECT_EQ(olmo3.sliding_rope_theta, 500000) << "whatever rope_theta says";
+  EXPECT_EQ(olmo3.rotations()[0].theta, 700000);
+  EXPECT_EQ(olmo3.rotations()[1].scaling, RopeScaling());
+  Json by_span = OfType(
+      "olmo3", {{"rope_parameters",
+                 {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 700000.0}}},
+                  {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1234.0}}}}}});
+  by_span.erase("rope_theta");
+  const auto read = Read(by_span);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->job.model.sliding_rope_theta, 1234);
+  const ModelShape ministral = model(
+      "ministral", {{"layer_types",
+                     {"full_attention", "sliding_attention", "full_attention", "full_attention",
+                      "full_attention", "full_attention", "full_attention"}}});
+  EXPECT_EQ(ministral.window_of(0), 0);
+  EXPECT_GT(ministral.window_of(1), 0);
+  const ModelShape cohere2 = model("cohere2", {});
+  EXPECT_TRUE(cohere2.shares_norm && cohere2.tied_embeddings && cohere2.interleaved_rotation);
+  EXPECT_EQ(cohere2.logit_scale, 0.0625);
+  EXPECT_EQ(cohere2.turns, (std::vector{true, true, true, false, true, true, true}));
+  for (const ModelShape& each : {neox, in_sequence, olmo2, olmo3, read->job.model, ministral,
+                                 cohere2, model("cohere2", {{"logit_scale", 2}})}) {
+    const auto again = Read(Json::parse(HuggingFaceConfig(each)));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->job.model, each) << HuggingFaceConfig(each);
+  }
+}
+
+TEST_F(OthersConfigs, OfNeoxesOlmosAndCoheresAreRefusedByName) {
+  EXPECT_THAT(Refusal(OfType("gpt_neox", {{"hidden_act", "gelu_new"}})),
+              HasSubstr("model.hidden_act: the text \"gelu_new\" is not supported yet; use gelu"));
+  const auto dropped = Read(OfType("gpt_neox", {{"hidden_act", "gelu"}, {"hidden_dropout", 0.1}}));
+  EXPECT_THAT(dropped->notes, testing::Contains(HasSubstr("hidden_dropout: 0.1 is planned as 0")));
+  EXPECT_THAT(
+      Refusal(OfType("olmo2", {}), {"model.use_parallel_residual=true"}),
+      HasSubstr("model.use_parallel_residual: true with norms behind the branches, which is not"));
+}
+
 // A config.json says one half and a person the other.
 TEST_F(OthersConfigs, AreToldApartFromWhatAPersonSaysOfWindows) {
   const Json small = {{"model_type", "qwen3"},    {"vocab_size", 320},
@@ -450,7 +522,7 @@ TEST_F(OthersConfigs, OfOtherTypesAreNeverCorrected) {
   };
   for (const char* other :
        {"llama4", "nemotron_h", "deepseek_v32", "deepseek_v4", "qwen2_5_omni", "mllama", "llava",
-        "ministral", "pixtral", "gpt_neo", "qwen3_next", "phi3small"}) {
+        "ministral3", "pixtral", "gpt_neo", "qwen3_next", "phi3small"}) {
     EXPECT_THAT(says(other), HasSubstr(absl::StrCat(other, " is not supported yet")));
     EXPECT_THAT(says(other), ::testing::Not(HasSubstr("did you mean"))) << other;
   }

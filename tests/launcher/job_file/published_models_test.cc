@@ -79,6 +79,25 @@ constexpr char kQwen3[] = R"({
   "sliding_window": null, "tie_word_embeddings": false, "use_sliding_window": false,
   "vocab_size": 151936})";
 
+// EleutherAI/pythia-1b, config.json.
+constexpr char kPythia[] = R"({
+  "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0,
+  "hidden_act": "gelu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+  "layer_norm_eps": 1e-05, "max_position_embeddings": 2048, "model_type": "gpt_neox",
+  "num_attention_heads": 8, "num_hidden_layers": 16, "rotary_emb_base": 10000, "rotary_pct": 0.25,
+  "tie_word_embeddings": false, "torch_dtype": "float16", "transformers_version": "4.24.0",
+  "use_cache": true, "use_parallel_residual": true, "vocab_size": 50304})";
+
+// allenai/OLMo-2-1124-7B, config.json.
+constexpr char kOlmo2[] = R"({
+  "architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+  "intermediate_size": 11008, "max_position_embeddings": 4096, "model_type": "olmo2",
+  "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+  "pad_token_id": 100277, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 500000,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
+  "vocab_size": 100352})";
+
 // Nemotron-4 15B as its paper gives it (arXiv:2402.16819, table 1).
 constexpr char kNemotron[] = R"({
   "model_type": "nemotron", "attention_bias": false, "head_dim": 128, "hidden_act": "relu2",
@@ -111,6 +130,8 @@ constexpr PublishedModel kModels[] = {
      "model.num_local_experts: 64"},
     {"Qwen3-235B-A22B", kQwen3Moe, 235'093'634'560, 22'190'763'520, "model.num_local_experts: 128"},
     {"Qwen3-8B", kQwen3, 8'190'735'360, 8'190'735'360, ""},
+    {"Pythia 1B", kPythia, 1'011'781'632, 1'011'781'632, ""},
+    {"OLMo-2 7B", kOlmo2, 7'298'617'344, 7'298'617'344, ""},
     {"Nemotron-4 15B", kNemotron, 15'628'775'424, 15'628'775'424, ""},
     {"Mixtral 8x7B", kMixtral, 46'702'792'704, 12'879'925'248, "model.num_local_experts: 8"},
 };

@@ -27,9 +27,9 @@ ModelShape Qwen3() {
 // "x_mid = add(x, attn_out)"
 std::vector<std::string> TextOf(const BlockOps& block) {
   static constexpr absl::string_view kKinds[] = {
-      "norm",  "head_norm", "linear",  "rotate",       "join_heads", "attention",
-      "scale", "add",       "gelu",    "squared_relu", "swiglu",     "geglu",
-      "route", "dispatch",  "combine", "scale_rows"};
+      "norm",      "head_norm", "wide_norm", "linear",   "rotate",       "join_heads",
+      "attention", "scale",     "add",       "gelu",     "squared_relu", "erf_gelu",
+      "swiglu",    "geglu",     "route",     "dispatch", "combine",      "scale_rows"};
   const auto names = [&](const std::vector<int>& values) {
     return absl::StrJoin(values, ", ", [&](std::string* text, int value) {
       absl::StrAppend(text, block.values[static_cast<size_t>(value)].name);
@@ -63,6 +63,49 @@ TEST(OpsOf, AQwen3NormsHeadsBeforeItTurnsThem) {
                   "x_mid = add(x, attn_out)", "norm2_out = norm(x_mid)", "up = linear(norm2_out)",
                   "gate = linear(norm2_out)", "act = swiglu(gate, up)", "mlp_out = linear(act)",
                   "out = add(x_mid, mlp_out)"));
+}
+
+ModelShape Of(Architecture architecture) {
+  ModelShape model = LlamaOf(2, 64, 8, 2, 176, 300);
+  SetArchitecture(architecture, model);
+  return model;
+}
+
+// Black et al., arXiv:2204.06745, 2.1: both branches read the block's input. Their last products
+// stand beside each other, as terms of one sum.
+TEST(OpsOf, AGptNeoxAddsBothBranchesAtOnce) {
+  ModelShape model = Of(Architecture::kGptNeox);
+  model.parallel_residual = true;
+  EXPECT_THAT(TextOf(OpsOf(model, 0)),
+              ElementsAre("norm2_out = norm(x)", "up = linear(norm2_out)", "act = erf_gelu(up)",
+                          "norm1_out = norm(x)", "q = linear(norm1_out)", "k = linear(norm1_out)",
+                          "v = linear(norm1_out)", "q_turned = rotate(q)", "k_turned = rotate(k)",
+                          "attn = attention(q_turned, k_turned, v)", "attn_out = linear(attn)",
+                          "mlp_out = linear(act)", "out = add(x, attn_out, mlp_out)"));
+}
+
+// All products of the one norm's output follow each other.
+TEST(OpsOf, ACohere2HasOneNormForBoth) {
+  EXPECT_THAT(TextOf(OpsOf(Of(Architecture::kCohere2), 0)),
+              ElementsAre("norm1_out = norm(x)", "q = linear(norm1_out)", "k = linear(norm1_out)",
+                          "v = linear(norm1_out)", "up = linear(norm1_out)",
+                          "gate = linear(norm1_out)", "q_turned = rotate(q)",
+                          "k_turned = rotate(k)", "attn = attention(q_turned, k_turned, v)",
+                          "act = swiglu(gate, up)", "attn_out = linear(attn)",
+                          "mlp_out = linear(act)", "out = add(x, attn_out, mlp_out)"));
+}
+
+// OLMo Team, arXiv:2501.00656, 3.2: norms of queries, keys and of what branches add, none before.
+TEST(OpsOf, AnOlmo2NormsWhatBranchesAddAlone) {
+  EXPECT_THAT(
+      TextOf(OpsOf(Of(Architecture::kOlmo2), 0)),
+      ElementsAre("q = linear(x)", "k = linear(x)", "v = linear(x)", "q_normed = wide_norm(q)",
+                  "k_normed = wide_norm(k)", "q_turned = rotate(q_normed)",
+                  "k_turned = rotate(k_normed)", "attn = attention(q_turned, k_turned, v)",
+                  "attn_out = linear(attn)", "attn_normed = norm(attn_out)",
+                  "x_mid = add(x, attn_normed)", "up = linear(x_mid)", "gate = linear(x_mid)",
+                  "act = swiglu(gate, up)", "mlp_out = linear(act)", "mlp_normed = norm(mlp_out)",
+                  "out = add(x_mid, mlp_normed)"));
 }
 
 TEST(OpsOf, ExpertsStandBesideWhatEveryTokenPasses) {

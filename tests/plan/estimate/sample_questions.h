@@ -104,6 +104,39 @@ inline ModelShape Gemma3Of27b() {
   return model;
 }
 
+// Both branches at once (arXiv:2204.06745, table 1).
+inline ModelShape GptNeox20b() {
+  ModelShape model;
+  SetArchitecture(Architecture::kGptNeox, model);
+  model.vocab_size = 50432;
+  model.hidden_size = 6144;
+  model.num_blocks = 44;
+  model.num_heads = 64;
+  model.num_kv_heads = 64;
+  model.head_dim = 96;
+  model.ffn_size = 24576;
+  model.max_positions = 2048;
+  model.tied_embeddings = false;
+  model.attention_bias = true;
+  model.rotary_share = 0.25;
+  model.parallel_residual = true;
+  return model;
+}
+
+// Norms behind branches alone, and of all heads together (arXiv:2501.00656, table 3).
+inline ModelShape Olmo2Of32b() {
+  ModelShape model = Llama70b();
+  SetArchitecture(Architecture::kOlmo2, model);
+  model.vocab_size = 100352;
+  model.hidden_size = 5120;
+  model.num_blocks = 64;
+  model.num_heads = 40;
+  model.num_kv_heads = 8;
+  model.head_dim = 128;
+  model.ffn_size = 27648;
+  return model;
+}
+
 inline Question QuestionAbout(const ModelShape& model, int64_t seq_len, const std::string& engine,
                               Precision precision) {
   Question question;

@@ -85,16 +85,17 @@ TEST(JobKeys, ModelKeysAreFrozen) {
           "decoder_sparse_step", "embedding_multiplier", "expert_imbalance",
           "final_logit_softcapping", "first_k_dense_replace", "head_dim", "hidden_act",
           "hidden_size", "initializer_range", "intermediate_size", "kv_lora_rank", "layer_types",
-          "logits_scaling", "max_position_embeddings", "max_window_layers", "mlp_bias",
-          "mlp_only_layers", "model_type", "moe_intermediate_size", "moe_layer_freq",
+          "logit_scale", "logits_scaling", "max_position_embeddings", "max_window_layers",
+          "mlp_bias", "mlp_only_layers", "model_type", "moe_intermediate_size", "moe_layer_freq",
           "n_shared_experts", "no_rope_layer_interval", "no_rope_layers", "num_attention_heads",
           "num_experts_per_tok", "num_hidden_layers", "num_key_value_heads", "num_local_experts",
           "partial_rotary_factor", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
           "query_pre_attn_scalar", "residual_multiplier", "rms_norm_eps", "rope_local_base_freq",
           "rope_parameters", "rope_scaling", "rope_theta", "router_jitter_noise",
           "shared_expert_gate", "shared_expert_intermediate_size", "sliding_window",
-          "sliding_window_pattern", "tie_word_embeddings", "use_layer_norm", "use_plain_mlp",
-          "use_qk_norm", "use_sliding_window", "v_head_dim", "vocab_size"));
+          "sliding_window_pattern", "tie_word_embeddings", "use_layer_norm",
+          "use_parallel_residual", "use_plain_mlp", "use_qk_norm", "use_sliding_window",
+          "v_head_dim", "vocab_size"));
 }
 
 TEST(JobKeys, EachAliasMeansOneKey) {

@@ -10,6 +10,7 @@
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/device.h"
+#include "worker/backend/part_norms.h"
 
 namespace weft {
 namespace {
@@ -65,6 +66,76 @@ TEST_P(LlamaOps, RmsNormAgreesAndItsGradientIsTheDerivative) {
     EXPECT_LT(RelativeError(Download(dx), expected_dx), 1e-6);
     EXPECT_LT(RelativeError(Download(dweight), expected_dweight), 1e-6);
   }
+}
+
+// Two devices make of the halves of a row what RmsNorm makes of the row.
+TEST_P(LlamaOps, RmsNormOfPartsIsThatOfTheWholeRow) {
+  constexpr NormConstants kConstants = {.eps = 1e-5, .offset = 1};
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{3, 1}, {4, 33}, {9, 64}, {2, 300}}) {
+    SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
+    const std::vector<float> x = Normal(rows * 2 * cols, 1), dy = Normal(rows * 2 * cols, 2);
+    const std::vector<float> weight = Normal(2 * cols, 3), start = Normal(rows * 2 * cols, 4);
+    const View whole_y = Fresh(rows, 2 * cols), whole_rstd = Fresh(rows, 1);
+    const View whole_dx = Upload(rows, 2 * cols, start), whole_dweight = Fresh(1, 2 * cols);
+    device().Zero(whole_dweight);
+    device().RmsNorm(Upload(rows, 2 * cols, x), Upload(1, 2 * cols, weight), kConstants, whole_y,
+                     whole_rstd);
+    device().RmsNormGradient(Upload(rows, 2 * cols, dy), Upload(rows, 2 * cols, x),
+                             Upload(1, 2 * cols, weight), kConstants, whole_rstd, whole_dx,
+                             whole_dweight);
+    // Columns of half `part` of rows of 2 * cols.
+    const auto half = [&](const std::vector<float>& all, int64_t part) {
+      std::vector<float> of;
+      for (int64_t at = part * cols; at < std::ssize(all); at += 2 * cols) {
+        of.insert(of.end(), all.begin() + at, all.begin() + at + cols);
+      }
+      return of;
+    };
+    const double factor = 1.0 / static_cast<double>(2 * cols);
+    View xs[2], means[2], rstd[2], weights[2], dys[2];
+    for (int64_t part = 0; part < 2; ++part) {
+      xs[part] = Upload(rows, cols, half(x, part));
+      dys[part] = Upload(rows, cols, half(dy, part));
+      weights[part] = Upload(1, cols, half(weight, part));
+      rstd[part] = Fresh(rows, 1);
+      means[part] = Fresh(rows, 1);
+      device().part_norms().Squares(xs[part], factor, rstd[part]);
+    }
+    device().Add(rstd[0], rstd[1]);
+    device().Copy(rstd[0], rstd[1]);
+    for (int64_t part = 0; part < 2; ++part) {
+      const View y = Fresh(rows, cols);
+      device().part_norms().Norm(xs[part], weights[part], kConstants, y, rstd[part]);
+      EXPECT_LT(RelativeError(Download(y), ToDoubles(half(Download(whole_y), part))), 2e-7);
+      EXPECT_LT(RelativeError(Download(rstd[part]), ToDoubles(Download(whole_rstd))), 2e-7);
+      device().part_norms().Products(dys[part], xs[part], weights[part], kConstants, rstd[part],
+                                     factor, means[part]);
+    }
+    device().Add(means[0], means[1]);
+    for (int64_t part = 0; part < 2; ++part) {
+      const View dx = Upload(rows, cols, half(start, part)), dweight = Fresh(1, cols);
+      device().Zero(dweight);
+      device().part_norms().Gradient(dys[part], xs[part], weights[part], kConstants, rstd[part],
+                                     means[1], dx, dweight);
+      EXPECT_LT(RelativeError(Download(dx), ToDoubles(half(Download(whole_dx), part))), 1e-6);
+      EXPECT_LT(RelativeError(Download(dweight), ToDoubles(half(Download(whole_dweight), part))),
+                1e-6);
+    }
+  }
+}
+
+TEST_P(LlamaOps, RmsNormOfPartsRefusesWhatDoesNotFit) {
+  const View x = Upload(2, 3, std::vector<float>(6, 1.0F)), row = Upload(1, 3, {1, 1, 1});
+  const View column = Upload(2, 1, {1, 1}), short_column = Upload(1, 1, {1});
+  const auto is_refused = [&] { return !device().Synchronize().ok(); };
+  device().part_norms().Squares(x, 1, short_column);
+  EXPECT_TRUE(is_refused());
+  device().part_norms().Norm(x, column, {}, x, column);
+  EXPECT_TRUE(is_refused());
+  device().part_norms().Products(x, x, row, {}, column, 1, short_column);
+  EXPECT_TRUE(is_refused());
+  device().part_norms().Gradient(x, x, row, {}, column, short_column, x, row);
+  EXPECT_TRUE(is_refused());
 }
 
 TEST_P(LlamaOps, RmsNormOfARowOfZerosIsZero) {
@@ -146,17 +217,44 @@ TEST_P(LlamaOps, SquaredReluIsZeroBelowZeroAndPassesNotANumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const View x = Upload(1, 5, {-3, 0, 0.5, 4, nan});
   const View y = Fresh(1, 5);
-  device().SquaredRelu(x, y);
+  device().Activate(PlainActivation::kSquaredRelu, x, y);
   const std::vector<float> value = Download(y);
   EXPECT_EQ((std::vector<float>{value.begin(), value.begin() + 4}),
             (std::vector<float>{0, 0, 0.25, 16}));
   EXPECT_TRUE(std::isnan(value[4]));
   const View dx = Upload(1, 5, {2, 3, 5, 7, 1});
-  device().SquaredReluGradient(dx, x, dx);
+  device().ActivateGradient(PlainActivation::kSquaredRelu, dx, x, dx);
   const std::vector<float> slope = Download(dx);
   EXPECT_EQ((std::vector<float>{slope.begin(), slope.begin() + 4}),
             (std::vector<float>{0, 0, 5, 56}));
   EXPECT_TRUE(std::isnan(slope[4]));
+}
+
+TEST_P(LlamaOps, ErfGeluAgreesAndItsGradientIsTheDerivative) {
+  std::vector<float> x;
+  for (float v = -12; v <= 12; v += 0.0137F) x.push_back(v);
+  const int64_t count = std::ssize(x);
+  const View y = Fresh(1, count), dx = Upload(1, count, std::vector<float>(x.size(), 1.0F));
+  device().Activate(PlainActivation::kErfGelu, Upload(1, count, x), y);
+  device().ActivateGradient(PlainActivation::kErfGelu, dx, Upload(1, count, x), dx);
+  const auto value = [](double v) { return v * std::erfc(-v / std::numbers::sqrt2) / 2; };
+  Doubles values, slopes;
+  for (const float each : x) {
+    const auto v = static_cast<double>(each);
+    values.push_back(value(v));
+    slopes.push_back(std::erfc(-v / std::numbers::sqrt2) / 2 +
+                     v * std::exp(-v * v / 2) / std::sqrt(2 * std::numbers::pi));
+  }
+  EXPECT_LT(RelativeError(Download(y), values), 2e-7);
+  EXPECT_LT(RelativeError(Download(dx), slopes), 2e-7);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const View ends = Upload(1, 4, {-infinity, 0, infinity, std::nanf("")});
+  const View at_ends = Upload(1, 4, {1, 1, 1, 1});
+  device().ActivateGradient(PlainActivation::kErfGelu, at_ends, ends, at_ends);
+  const std::vector<float> slope = Download(at_ends);
+  EXPECT_EQ((std::vector<float>{slope.begin(), slope.begin() + 3}),
+            (std::vector<float>{0, 0.5, 1}));
+  EXPECT_TRUE(std::isnan(slope[3]));
 }
 
 double FunctionOf(Gate f, double x) {

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/backend/device_fixture.h"
 #include "tests/worker/backend/tested_backend.h"
+#include "worker/backend/part_norms.h"
 
 namespace weft {
 namespace {
@@ -89,10 +90,22 @@ TEST_P(NarrowOps, ElementwiseOperationsRoundOnce) {
                       {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
                       [&](const auto& x, DType) { device().GeluGradient(x[0], x[1], x[2]); });
     ExpectRoundedOnce("SquaredRelu", {Element(5, cols, 1), Element(5, cols, 2)},
-                      [&](const auto& x, DType) { device().SquaredRelu(x[0], x[1]); });
+                      [&](const auto& x, DType) {
+                        device().Activate(PlainActivation::kSquaredRelu, x[0], x[1]);
+                      });
+    ExpectRoundedOnce("SquaredReluGradient",
+                      {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
+                      [&](const auto& x, DType) {
+                        device().ActivateGradient(PlainActivation::kSquaredRelu, x[0], x[1], x[2]);
+                      });
     ExpectRoundedOnce(
-        "SquaredReluGradient", {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
-        [&](const auto& x, DType) { device().SquaredReluGradient(x[0], x[1], x[2]); });
+        "ErfGelu", {Element(5, cols, 1), Element(5, cols, 2)},
+        [&](const auto& x, DType) { device().Activate(PlainActivation::kErfGelu, x[0], x[1]); });
+    ExpectRoundedOnce("ErfGeluGradient",
+                      {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
+                      [&](const auto& x, DType) {
+                        device().ActivateGradient(PlainActivation::kErfGelu, x[0], x[1], x[2]);
+                      });
     for (const Gate f : {Gate::kSilu, Gate::kGelu}) {
       ExpectRoundedOnce("Glu", {Element(5, cols, 1), Element(5, cols, 2), Element(5, cols, 3)},
                         [&](const auto& x, DType) { device().Glu(f, x[0], x[1], x[2]); });
@@ -135,6 +148,17 @@ TEST_P(NarrowOps, NormsKeepStatisticsAndWeightGradientsInF32) {
                         device().RmsNorm(x[0], x[1], {.eps = 1e-5, .offset = 1}, x[2], x[3]);
                         device().RmsNormGradient(x[4], x[0], x[1], {.offset = 1}, x[3], x[5], x[6]);
                       });
+    ExpectRoundedOnce(
+        "RmsNormOfPart",
+        {Element(7, cols, 1), Element(1, cols, 2), Element(7, cols, 3), Float(7, 1, 4),
+         Element(7, cols, 5), Element(7, cols, 6), Float(1, cols, 7), Float(7, 1, 8)},
+        [&](const auto& x, DType) {
+          const double factor = 0.5 / static_cast<double>(cols);
+          device().part_norms().Squares(x[0], factor, x[3]);
+          device().part_norms().Norm(x[0], x[1], {.eps = 1e-5}, x[2], x[3]);
+          device().part_norms().Products(x[4], x[0], x[1], {}, x[3], factor, x[7]);
+          device().part_norms().Gradient(x[4], x[0], x[1], {}, x[3], x[7], x[5], x[6]);
+        });
   }
   for (const int64_t cols : {37, 600}) {
     ExpectRoundedOnce("BiasGradient", {Element(300, cols, 1), Float(1, cols, 2)},

@@ -15,6 +15,7 @@
 #include "tests/worker/backend/tested_backend.h"
 #include "worker/backend/device.h"
 #include "worker/backend/fp8.h"
+#include "worker/backend/part_norms.h"
 #include "worker/backend/updates.h"
 
 namespace weft {
@@ -409,7 +410,7 @@ std::vector<Refusal> MovingRefusals(const Operands& o) {
           {"BiasGradient", {o.x}, [o](Device& d, const Views& v) { d.BiasGradient(v[0], o.row); }}};
 }
 
-std::vector<Refusal> LayerRefusals(const Operands& o) {
+std::vector<Refusal> NormRefusals(const Operands& o) {
   using Views = std::vector<View>;
   return {
       {"LayerNorm",
@@ -430,28 +431,56 @@ std::vector<Refusal> LayerRefusals(const Operands& o) {
        [o](Device& d, const Views& v) {
          d.RmsNormGradient(v[0], v[1], o.row, {}, o.column, v[2], o.row2);
        }},
-      {"Gelu", {o.x, o.y}, [](Device& d, const Views& v) { d.Gelu(v[0], v[1]); }},
-      {"GeluGradient",
-       {o.x, o.y, o.z},
-       [](Device& d, const Views& v) { d.GeluGradient(v[0], v[1], v[2]); }},
-      {"Linear",
-       {o.y, o.z},
-       [o](Device& d, const Views& v) { d.Linear(o.x, v[0], {}, v[1], o.out); }},
-      {"LinearGelu",
-       {o.y, o.z},
-       [o](Device& d, const Views& v) { d.LinearGelu(o.x, v[0], {}, v[1], o.out); }},
-      {"GeluLinearGradient",
-       {o.y, o.z},
-       [o](Device& d, const Views& v) { d.GeluLinearGradient(o.x, v[0], v[1], o.out); }},
-      {"LinearGradient with a bias",
+      {"SquaresByRow",
        {o.x},
-       [o](Device& d, const Views& v) { d.LinearGradient(v[0], o.y, o.z, o.row); }},
-      {"Embed",
-       {o.x, o.y, o.z},
-       [o](Device& d, const Views& v) { d.Embed(o.ids, v[0], 0, v[1], o.ids, v[2]); }},
-      {"EmbedGradient", {o.x, o.y, o.z}, [o](Device& d, const Views& v) {
-         d.EmbedGradient(o.ids, v[0], 0, o.ids, v[1], v[2]);
+       [o](Device& d, const Views& v) { d.part_norms().Squares(v[0], 1, o.column); }},
+      {"RmsNormOfPart",
+       {o.x, o.y},
+       [o](Device& d, const Views& v) {
+         d.part_norms().Norm(v[0], o.row, {.eps = 1e-5}, v[1], o.column);
+       }},
+      {"RmsNormProducts",
+       {o.x, o.y},
+       [o](Device& d, const Views& v) {
+         d.part_norms().Products(v[0], v[1], o.row, {}, o.column, 1, o.column2);
+       }},
+      {"RmsNormPartGradient", {o.x, o.y, o.z}, [o](Device& d, const Views& v) {
+         d.part_norms().Gradient(v[0], v[1], o.row, {}, o.column, o.column2, v[2], o.row2);
        }}};
+}
+
+std::vector<Refusal> LayerRefusals(const Operands& o) {
+  using Views = std::vector<View>;
+  return {{"ErfGelu",
+           {o.x, o.y},
+           [](Device& d, const Views& v) { d.Activate(PlainActivation::kErfGelu, v[0], v[1]); }},
+          {"ErfGeluGradient",
+           {o.x, o.y, o.z},
+           [](Device& d, const Views& v) {
+             d.ActivateGradient(PlainActivation::kErfGelu, v[0], v[1], v[2]);
+           }},
+          {"Gelu", {o.x, o.y}, [](Device& d, const Views& v) { d.Gelu(v[0], v[1]); }},
+          {"GeluGradient",
+           {o.x, o.y, o.z},
+           [](Device& d, const Views& v) { d.GeluGradient(v[0], v[1], v[2]); }},
+          {"Linear",
+           {o.y, o.z},
+           [o](Device& d, const Views& v) { d.Linear(o.x, v[0], {}, v[1], o.out); }},
+          {"LinearGelu",
+           {o.y, o.z},
+           [o](Device& d, const Views& v) { d.LinearGelu(o.x, v[0], {}, v[1], o.out); }},
+          {"GeluLinearGradient",
+           {o.y, o.z},
+           [o](Device& d, const Views& v) { d.GeluLinearGradient(o.x, v[0], v[1], o.out); }},
+          {"LinearGradient with a bias",
+           {o.x},
+           [o](Device& d, const Views& v) { d.LinearGradient(v[0], o.y, o.z, o.row); }},
+          {"Embed",
+           {o.x, o.y, o.z},
+           [o](Device& d, const Views& v) { d.Embed(o.ids, v[0], 0, v[1], o.ids, v[2]); }},
+          {"EmbedGradient", {o.x, o.y, o.z}, [o](Device& d, const Views& v) {
+             d.EmbedGradient(o.ids, v[0], 0, o.ids, v[1], v[2]);
+           }}};
 }
 
 std::vector<Refusal> LossRefusals(const Operands& o) {
@@ -492,8 +521,8 @@ TEST_P(StridedViews, AreRefusedByAllOthers) {
   const Operands operands = {matrix(1), matrix(2), matrix(3), matrix(4), row(5),        row(6),
                              row(7),    column(),  column(),  ids,       UploadTotal(0)};
   std::vector<Refusal> refusals;
-  for (const auto& some :
-       {MovingRefusals(operands), LayerRefusals(operands), LossRefusals(operands)}) {
+  for (const auto& some : {MovingRefusals(operands), NormRefusals(operands),
+                           LayerRefusals(operands), LossRefusals(operands)}) {
     refusals.insert(refusals.end(), some.begin(), some.end());
   }
   for (const Refusal& each : refusals) {

@@ -14,6 +14,7 @@
 #include "tests/worker/backend/device_fixture.h"
 #include "worker/backend/adafactor_steps.h"
 #include "worker/backend/cpu/device_cpu.h"
+#include "worker/backend/part_norms.h"
 #include "worker/backend/updates.h"
 
 namespace weft {
@@ -180,6 +181,22 @@ const Operation kOperations[] = {
        const View x = t.Activation(1), weight = t.Row(2), rstd = t.Statistic(3);
        t.device->RmsNorm(x, weight, {.eps = 1e-5}, t.Activation(4), rstd);
        t.device->RmsNormGradient(t.Activation(5), x, weight, {}, rstd, t.Activation(6), t.Sums(7));
+     }},
+    {"RmsNormOfPart",
+     [](Tensors& t) {
+       const View x = t.Activation(1), weight = t.Row(2), rstd = t.Statistic(3);
+       const View means = t.Statistic(4);
+       t.device->part_norms().Squares(x, 0.01, rstd);
+       t.device->part_norms().Norm(x, weight, {.eps = 1e-5}, t.Activation(5), rstd);
+       t.device->part_norms().Products(t.Activation(6), x, weight, {}, rstd, 0.01, means);
+       t.device->part_norms().Gradient(t.Activation(6), x, weight, {}, rstd, means, t.Activation(7),
+                                       t.Sums(8));
+     }},
+    {"ErfGelu",
+     [](Tensors& t) {
+       t.device->Activate(PlainActivation::kErfGelu, t.Activation(1), t.Activation(2));
+       t.device->ActivateGradient(PlainActivation::kErfGelu, t.Activation(3), t.Activation(4),
+                                  t.Activation(5));
      }},
     {"Gelu",
      [](Tensors& t) {

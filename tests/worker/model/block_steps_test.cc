@@ -35,10 +35,26 @@ TEST(StepsOf, ProductsOfOneInputAreOneStep) {
   EXPECT_THAT(KindsOf(Fuse(Fuse(apart, "qkv"), "gate_up")), expected);
 }
 
+ModelShape OfArchitecture(Architecture architecture) {
+  ModelShape model = weft::LlamaOf(2, 64, 8, 2, 176, 300);
+  SetArchitecture(architecture, model);
+  return model;
+}
+
+// Both branches are terms of one sum; what reads one norm is gathered for once.
+TEST(StepsOf, ACohere2HasOneStepOfProductsAndOneBranch) {
+  EXPECT_THAT(KindsOf(OpsOf(OfArchitecture(Architecture::kCohere2), 0)),
+              ElementsAre(StepKind::kNorm, StepKind::kProducts, StepKind::kTurn,
+                          StepKind::kAttention, StepKind::kActivation, StepKind::kBranch));
+}
+
 TEST(StepsOf, HaveEveryOperationOnce) {
   ModelShape qwen3 = weft::LlamaOf(2, 64, 8, 2, 176, 300);
   qwen3.qk_norms = true;
-  for (const ModelShape& model : {weft::Gpt2Of(2, 64, 4, 256, 128), qwen3}) {
+  ModelShape neox = OfArchitecture(Architecture::kGptNeox);
+  neox.parallel_residual = true;
+  for (const ModelShape& model :
+       {weft::Gpt2Of(2, 64, 4, 256, 128), qwen3, neox, OfArchitecture(Architecture::kOlmo2)}) {
     const BlockOps block = OpsOf(model, 0);
     int next = 0;
     for (const BlockStep& step : StepsOf(block)) {

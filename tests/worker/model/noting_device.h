@@ -151,13 +151,13 @@ class NotingDevice final : public PassingDevice {
     Note("Gelu", {x, y});
     inner_.Gelu(x, y);
   }
-  void SquaredRelu(View x, View y) override {
-    Note("SquaredRelu", {x, y});
-    inner_.SquaredRelu(x, y);
+  void Activate(PlainActivation f, View x, View y) override {
+    Note("Activate", {x, y});
+    inner_.Activate(f, x, y);
   }
-  void SquaredReluGradient(View dy, View x, View dx) override {
-    Note("SquaredReluGradient", {dy, x, dx});
-    inner_.SquaredReluGradient(dy, x, dx);
+  void ActivateGradient(PlainActivation f, View dy, View x, View dx) override {
+    Note("ActivateGradient", {dy, x, dx});
+    inner_.ActivateGradient(f, dy, x, dx);
   }
   void Cap(View x, double cap) override {
     Note("Cap", {x});

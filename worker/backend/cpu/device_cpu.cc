@@ -13,6 +13,7 @@
 #include "worker/backend/cpu/kernels/matmul.h"
 #include "worker/backend/cpu/kernels/narrow_matmul.h"
 #include "worker/backend/cpu/kernels/operands.h"
+#include "worker/backend/cpu/kernels/part_norms.h"
 #include "worker/backend/cpu/kernels/updates.h"
 #include "worker/backend/failure.h"
 #include "worker/backend/fp8.h"
@@ -41,8 +42,8 @@ void ForKvHeads(const Threads& threads, const AttentionShape& shape, DType type,
 
 // Carry out an activation, f(x, y, count), and its gradient, f(dy, x, dx, count).
 template <typename F>
-void Activate(const Threads& threads, FirstFailure& failure, View x, View y, const char* operation,
-              const F& f) {
+void Forth(const Threads& threads, FirstFailure& failure, View x, View y, const char* operation,
+           const F& f) {
   if (!failure.Require(SameShape(x, {y}), operation, x)) return;
   WithElement(x.dtype, [&](auto element) {
     using T = decltype(element);
@@ -52,8 +53,8 @@ void Activate(const Threads& threads, FirstFailure& failure, View x, View y, con
   });
 }
 template <typename F>
-void ActivateBack(const Threads& threads, FirstFailure& failure, View dy, View x, View dx,
-                  const char* operation, const F& f) {
+void Back(const Threads& threads, FirstFailure& failure, View dy, View x, View dx,
+          const char* operation, const F& f) {
   if (!failure.Require(SameShape(x, {dy, dx}), operation, x)) return;
   WithElement(x.dtype, [&](auto element) {
     using T = decltype(element);
@@ -61,6 +62,17 @@ void ActivateBack(const Threads& threads, FirstFailure& failure, View dy, View x
       f(Data<T>(dy) + first, Data<T>(x) + first, Data<T>(dx) + first, count);
     });
   });
+}
+
+template <typename T>
+void PlainForward(PlainActivation f, const T* x, T* y, int64_t count) {
+  if (f == PlainActivation::kErfGelu) return ErfGeluForward(x, y, count);
+  SquaredReluForward(x, y, count);
+}
+template <typename T>
+void PlainBackward(PlainActivation f, const T* dy, const T* x, T* dx, int64_t count) {
+  if (f == PlainActivation::kErfGelu) return ErfGeluBackward(dy, x, dx, count);
+  SquaredReluBackward(dy, x, dx, count);
 }
 
 RotateShape RotateShapeOf(View table, Turn turn, const RotatedHeads& heads) {
@@ -192,8 +204,9 @@ class CpuDevice final : public Device {
       using T = decltype(element);
       ForCols(x, [&](int64_t first, int64_t cols) {
         LayerNormWeightGradient(Data<T>(dy) + first, Data<T>(x) + first, x.cols, Floats(mean),
-                                Floats(rstd), Floats(dweight) + first, Floats(dbias) + first,
-                                x.rows, cols);
+                                Floats(rstd), Floats(dweight) + first,
+                                dbias.data == nullptr ? nullptr : Floats(dbias) + first, x.rows,
+                                cols);
       });
       ForRows(x, [&](int64_t first, int64_t rows) {
         LayerNormInputGradient(Row<T>(dy, first), Row<T>(x, first), Data<T>(weight),
@@ -232,7 +245,6 @@ class CpuDevice final : public Device {
       });
     });
   }
-
   void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
     if (!failure_.Require(FitsRotate(table, heads, x), "Rotate", x)) return;
     const RotateShape shape = RotateShapeOf(table, turn, heads);
@@ -240,25 +252,24 @@ class CpuDevice final : public Device {
       RotateRows(Floats(table), shape, Data<decltype(element)>(x), x.stride(), x.rows, x.cols);
     });
   }
-
   void Gelu(View x, View y) override {
-    Activate(threads_, failure_, x, y, "Gelu",
-             [](const auto* from, auto* to, int64_t n) { GeluForward(from, to, n); });
+    Forth(threads_, failure_, x, y, "Gelu",
+          [](const auto* from, auto* to, int64_t n) { GeluForward(from, to, n); });
   }
   void GeluGradient(View dy, View x, View dx) override {
-    ActivateBack(
+    Back(
         threads_, failure_, dy, x, dx, "GeluGradient",
         [](const auto* d, const auto* from, auto* to, int64_t n) { GeluBackward(d, from, to, n); });
   }
-  void SquaredRelu(View x, View y) override {
-    Activate(threads_, failure_, x, y, "SquaredRelu",
-             [](const auto* from, auto* to, int64_t n) { SquaredReluForward(from, to, n); });
+  void Activate(PlainActivation f, View x, View y) override {
+    Forth(threads_, failure_, x, y, "Activate",
+          [f](const auto* from, auto* to, int64_t n) { PlainForward(f, from, to, n); });
   }
-  void SquaredReluGradient(View dy, View x, View dx) override {
-    ActivateBack(threads_, failure_, dy, x, dx, "SquaredReluGradient",
-                 [](const auto* d, const auto* from, auto* to, int64_t n) {
-                   SquaredReluBackward(d, from, to, n);
-                 });
+  void ActivateGradient(PlainActivation f, View dy, View x, View dx) override {
+    Back(threads_, failure_, dy, x, dx, "ActivateGradient",
+         [f](const auto* d, const auto* from, auto* to, int64_t n) {
+           PlainBackward(f, d, from, to, n);
+         });
   }
 
   void Glu(Gate f, View gate, View up, View y) override {
@@ -421,6 +432,7 @@ class CpuDevice final : public Device {
 
   Updates& updates() override { return *updates_; }
   AdafactorSteps& adafactor() override { return *adafactor_; }
+  PartNorms& part_norms() override { return *part_norms_; }
 
  private:
   void Transfer(View to, View from, const char* operation) {
@@ -460,6 +472,7 @@ class CpuDevice final : public Device {
   FirstFailure failure_;
   const std::unique_ptr<Updates> updates_ = MakeCpuUpdates(threads_, failure_);
   const std::unique_ptr<AdafactorSteps> adafactor_ = MakeCpuAdafactor(threads_, failure_);
+  const std::unique_ptr<PartNorms> part_norms_ = MakeCpuPartNorms(threads_, failure_);
 };
 
 }  // namespace

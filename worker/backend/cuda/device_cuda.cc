@@ -9,6 +9,7 @@
 #include "worker/backend/cuda/attention/attention_path.h"
 #include "worker/backend/cuda/gemm.h"
 #include "worker/backend/cuda/kernels/kernels.h"
+#include "worker/backend/cuda/kernels/part_norms.h"
 #include "worker/backend/cuda/kernels/updates.h"
 #include "worker/backend/cuda/runtime/cuda_status.h"
 #include "worker/backend/cuda/runtime/device_memory.h"
@@ -276,12 +277,10 @@ class CudaDevice final : public Device {
     Check(QueueRmsNormGradient(queue_, dy, x, weight, constants, rstd, dx, dweight),
           "RmsNormGradient");
   }
-
   void Rotate(View table, Turn turn, const RotatedHeads& heads, View x) override {
     if (!failure_.Require(FitsRotate(table, heads, x), "Rotate", x)) return;
     Check(QueueRotate(queue_, table, turn, heads, x), "Rotate");
   }
-
   void Gelu(View x, View y) override {
     if (!failure_.Require(SameShape(x, {y}), "Gelu", x)) return;
     Check(QueueGelu(queue_, x, y), "Gelu");
@@ -290,13 +289,13 @@ class CudaDevice final : public Device {
     if (!failure_.Require(SameShape(x, {dy, dx}), "GeluGradient", x)) return;
     Check(QueueGeluGradient(queue_, dy, x, dx), "GeluGradient");
   }
-  void SquaredRelu(View x, View y) override {
-    if (!failure_.Require(SameShape(x, {y}), "SquaredRelu", x)) return;
-    Check(QueueSquaredRelu(queue_, x, y), "SquaredRelu");
+  void Activate(PlainActivation f, View x, View y) override {
+    if (!failure_.Require(SameShape(x, {y}), "Activate", x)) return;
+    Check(QueueActivate(queue_, f, x, y), "Activate");
   }
-  void SquaredReluGradient(View dy, View x, View dx) override {
-    if (!failure_.Require(SameShape(x, {dy, dx}), "SquaredReluGradient", x)) return;
-    Check(QueueSquaredReluGradient(queue_, dy, x, dx), "SquaredReluGradient");
+  void ActivateGradient(PlainActivation f, View dy, View x, View dx) override {
+    if (!failure_.Require(SameShape(x, {dy, dx}), "ActivateGradient", x)) return;
+    Check(QueueActivateGradient(queue_, f, dy, x, dx), "ActivateGradient");
   }
 
   void Linear(View x, View weight, View bias, View residual, View y) override {
@@ -451,6 +450,7 @@ class CudaDevice final : public Device {
 
   Updates& updates() override { return *updates_; }
   AdafactorSteps& adafactor() override { return *adafactor_; }
+  PartNorms& part_norms() override { return *part_norms_; }
 
  private:
   void Check(cudaError_t code, const char* what) { KeepFailure(code, what, failure_); }
@@ -482,6 +482,7 @@ class CudaDevice final : public Device {
   FirstFailure failure_;
   const std::unique_ptr<Updates> updates_ = MakeCudaUpdates(queue_, failure_);
   const std::unique_ptr<AdafactorSteps> adafactor_ = MakeCudaAdafactor(queue_, failure_);
+  const std::unique_ptr<PartNorms> part_norms_ = MakeCudaPartNorms(queue_, failure_);
   struct KeptRemark {
     std::string text;
     bool is_warning = false;

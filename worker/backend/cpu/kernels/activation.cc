@@ -1,6 +1,8 @@
-// GELU in its tanh form: x (1 + tanh u) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3). Computed as
-// x / (1 + e^(-2u)), the same function, which needs one exponential and keeps its digits for
-// negative x, where 1 + tanh u cancels.
+// Activations. GELU in its tanh form: x (1 + tanh u) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3).
+// Computed as x / (1 + e^(-2u)), the same function, which needs one exponential and keeps its
+// digits for negative x, where 1 + tanh u cancels.
+#include <cmath>
+
 #include "worker/backend/cpu/kernels/exp.h"
 #include "worker/backend/cpu/kernels/kernels.h"
 
@@ -9,6 +11,8 @@ namespace {
 
 constexpr float kTwiceRoot = 1.59576912F;  // 2 sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
+constexpr float kRootHalf = 0.707106781F;
+constexpr float kDensityAtZero = 0.398942280F;  // of a normal distribution: 1 / sqrt(2 pi)
 
 }  // namespace
 
@@ -51,6 +55,26 @@ WEFT_CLONES void SquaredReluBackward(const T* dy, const T* x, T* dx, int64_t cou
   for (int64_t i = 0; i < count; ++i) {
     const float v = Widen(x[i]);
     Narrow(Widen(dy[i]) * (v > 0.0F ? 2.0F * v : v * 0.0F), dx + i);
+  }
+}
+
+// x Phi(x): the share of a normal distribution below x.
+template <typename T>
+void ErfGeluForward(const T* x, T* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = Widen(x[i]);
+    Narrow(0.5F * v * std::erfc(-kRootHalf * v), y + i);
+  }
+}
+
+// Phi(x) + x phi(x)
+template <typename T>
+void ErfGeluBackward(const T* dy, const T* x, T* dx, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = Widen(x[i]);
+    const float density = kDensityAtZero * std::exp(-0.5F * v * v);
+    const float bend = density == 0.0F ? 0.0F : v * density;  // no infinity times zero
+    Narrow(Widen(dy[i]) * (0.5F * std::erfc(-kRootHalf * v) + bend), dx + i);
   }
 }
 
@@ -113,6 +137,8 @@ WEFT_CLONES void GeGluBackward(const T* dy, const T* gate, const T* up, T* dgate
   template void GeluBackward<T>(const T*, const T*, T*, int64_t);                 \
   template void SquaredReluForward<T>(const T*, T*, int64_t);                     \
   template void SquaredReluBackward<T>(const T*, const T*, T*, int64_t);          \
+  template void ErfGeluForward<T>(const T*, T*, int64_t);                         \
+  template void ErfGeluBackward<T>(const T*, const T*, T*, int64_t);              \
   template void SwiGluForward<T>(const T*, const T*, T*, int64_t);                \
   template void SwiGluBackward<T>(const T*, const T*, const T*, T*, T*, int64_t); \
   template void GeGluForward<T>(const T*, const T*, T*, int64_t);                 \

@@ -42,8 +42,8 @@ double SumOfSquaresOf(const float* x, int64_t count);
 template <typename T>
 float MaximumOf(const T* x, int64_t count);  // ignores not-a-number
 
-// norm.cc: x, y, dx [N, D]; weight, bias [D]; mean, rstd [N]. Gradients of weights also of a part
-// of the columns, of rows that are `stride` apart.
+// norm.cc: x, y, dx [N, D]; weight [D], bias [D] or null; mean, rstd [N]. Gradients of weights also
+// of a part of the columns, of rows that are `stride` apart.
 template <typename T>
 void LayerNormRows(const T* x, const T* weight, const T* bias, const NormConstants& constants, T* y,
                    float* mean, float* rstd, int64_t rows, int64_t cols);
@@ -96,6 +96,10 @@ template <typename T>
 void SquaredReluForward(const T* x, T* y, int64_t count);
 template <typename T>
 void SquaredReluBackward(const T* dy, const T* x, T* dx, int64_t count);
+template <typename T>
+void ErfGeluForward(const T* x, T* y, int64_t count);
+template <typename T>
+void ErfGeluBackward(const T* dy, const T* x, T* dx, int64_t count);
 
 // embedding.cc: positions and dpositions may be null, position_ids then, too
 template <typename T>

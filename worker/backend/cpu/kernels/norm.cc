@@ -33,6 +33,7 @@ WEFT_CLONES void WeightGradientBlock(const T* dy, const T* x, const float* mean,
   }
   for (int64_t i = 0; i < count; ++i) {
     dweight[i] = static_cast<float>(static_cast<double>(dweight[i]) + weight_sums[i]);
+    if (dbias == nullptr) continue;
     dbias[i] = static_cast<float>(static_cast<double>(dbias[i]) + bias_sums[i]);
   }
 }
@@ -64,7 +65,8 @@ WEFT_CLONES void LayerNormRows(const T* x, const T* weight, const T* bias,
 #pragma omp simd
     for (int64_t i = 0; i < cols; ++i) {
       const float normal = (Widen(x_row[i]) - row_mean) * row_rstd;
-      Narrow(normal * (offset + Widen(weight[i])) + Widen(bias[i]), y_row + i);
+      const float of_bias = bias == nullptr ? 0.0F : Widen(bias[i]);
+      Narrow(normal * (offset + Widen(weight[i])) + of_bias, y_row + i);
     }
     mean[row] = row_mean;
     rstd[row] = row_rstd;
@@ -109,7 +111,8 @@ void LayerNormWeightGradient(const T* dy, const T* x, int64_t stride, const floa
                              const float* rstd, float* dweight, float* dbias, int64_t rows,
                              int64_t cols) {
   for (int64_t col = 0; col < cols; col += kColumnBlock) {
-    WeightGradientBlock(dy + col, x + col, mean, rstd, dweight + col, dbias + col, rows, stride,
+    WeightGradientBlock(dy + col, x + col, mean, rstd, dweight + col,
+                        dbias == nullptr ? nullptr : dbias + col, rows, stride,
                         std::min(kColumnBlock, cols - col));
   }
 }

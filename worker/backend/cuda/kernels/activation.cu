@@ -10,6 +10,8 @@ namespace {
 
 constexpr float kTwiceRoot = 1.59576912F;  // 2 sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
+constexpr float kRootHalf = 0.707106781F;
+constexpr float kDensityAtZero = 0.398942280F;  // of a normal distribution: 1 / sqrt(2 pi)
 
 // x s with s = 1 / (1 + e^(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
 struct GeluForward {
@@ -42,6 +44,23 @@ struct SquaredReluForward {
 struct SquaredReluBackward {
   __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
     y[0] = x[0] * (x[1] > 0.0F ? 2.0F * x[1] : x[1] * 0.0F);
+  }
+};
+
+// x Phi(x), the share of a normal distribution below x.
+struct ErfGeluForward {
+  __device__ void operator()(const float (&x)[1], float (&y)[1]) const {
+    y[0] = 0.5F * x[0] * erfcf(-kRootHalf * x[0]);
+  }
+};
+
+// dy, x -> dx = dy (Phi(x) + x phi(x))
+struct ErfGeluBackward {
+  __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
+    const float v = x[1];
+    const float density = kDensityAtZero * expf(-0.5F * v * v);
+    const float bend = density == 0.0F ? 0.0F : v * density;  // no infinity times zero
+    y[0] = x[0] * (0.5F * erfcf(-kRootHalf * v) + bend);
   }
 };
 
@@ -103,19 +122,25 @@ T* Out(View x) {
 
 }  // namespace
 
-cudaError_t QueueSquaredRelu(const Queue& queue, View x, View y) {
+cudaError_t QueueActivate(const Queue& queue, PlainActivation f, View x, View y) {
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Map<T, 1, 1>(queue.stream, SquaredReluForward{}, {{In<T>(x)}, {Out<T>(y)}},
-                        x.elements());
+    const MapArrays<T, 1, 1> arrays = {{In<T>(x)}, {Out<T>(y)}};
+    if (f == PlainActivation::kErfGelu) {
+      return Map<T, 1, 1>(queue.stream, ErfGeluForward{}, arrays, x.elements());
+    }
+    return Map<T, 1, 1>(queue.stream, SquaredReluForward{}, arrays, x.elements());
   });
 }
 
-cudaError_t QueueSquaredReluGradient(const Queue& queue, View dy, View x, View dx) {
+cudaError_t QueueActivateGradient(const Queue& queue, PlainActivation f, View dy, View x, View dx) {
   return WithType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return Map<T, 2, 1>(queue.stream, SquaredReluBackward{}, {{In<T>(dy), In<T>(x)}, {Out<T>(dx)}},
-                        x.elements());
+    const MapArrays<T, 2, 1> arrays = {{In<T>(dy), In<T>(x)}, {Out<T>(dx)}};
+    if (f == PlainActivation::kErfGelu) {
+      return Map<T, 2, 1>(queue.stream, ErfGeluBackward{}, arrays, x.elements());
+    }
+    return Map<T, 2, 1>(queue.stream, SquaredReluBackward{}, arrays, x.elements());
   });
 }
 

@@ -92,7 +92,9 @@ __global__ void __launch_bounds__(kThreads)
   shared.of_warp[warp][lane] = sum;
   __syncthreads();
   if (warp > 0 || col >= cols) return;
-  float* const to = (s == 0 ? totals.at[0] : totals.at[1]) + col;  // an index would spill both
+  float* const first = s == 0 ? totals.at[0] : totals.at[1];  // an index would spill both
+  if (first == nullptr) return;                               // of a bias that is not there
+  float* const to = first + col;
   *to = static_cast<float>(static_cast<double>(*to) + shared.Total(lane));
 }
 
@@ -200,8 +202,7 @@ float* Floats(View x) {
 }  // namespace
 
 cudaError_t QueueAddPartialSums(const Queue& queue, const float* partials, int64_t chunks,
-                                View first, View second) {
-  const int64_t sums = second.data == nullptr ? 1 : 2;
+                                int64_t sums, View first, View second) {
   return AddPartialSums(queue, partials, chunks, sums, first.elements(),
                         {{Floats(first), Floats(second)}});
 }

@@ -39,8 +39,8 @@ cudaError_t QueueRotate(const Queue& queue, View table, Turn turn, const Rotated
                         View x);
 
 // activation.cu
-cudaError_t QueueSquaredRelu(const Queue& queue, View x, View y);
-cudaError_t QueueSquaredReluGradient(const Queue& queue, View dy, View x, View dx);
+cudaError_t QueueActivate(const Queue& queue, PlainActivation f, View x, View y);
+cudaError_t QueueActivateGradient(const Queue& queue, PlainActivation f, View dy, View x, View dx);
 cudaError_t QueueCap(const Queue& queue, View x, double cap);
 cudaError_t QueueGelu(const Queue& queue, View x, View y);
 cudaError_t QueueGeluGradient(const Queue& queue, View dy, View x, View dx);
@@ -69,10 +69,10 @@ cudaError_t QueueLayerNormWeightGradient(const Queue& queue, View dy, View x, Vi
                                          View dweight, View dbias);
 cudaError_t QueueRmsNormWeightGradient(const Queue& queue, View dy, View x, View rstd,
                                        View dweight);
-// partials [chunks, 2, cols], or [chunks, 1, cols] where `second` has no data: over the chunks, in
-// double, in an order that depends on their number alone.
+// partials [chunks, sums, cols] of 1 or 2 sums, of which the second is left out where `second` has
+// no data: over the chunks, in double, in an order that depends on their number alone.
 cudaError_t QueueAddPartialSums(const Queue& queue, const float* partials, int64_t chunks,
-                                View first, View second);
+                                int64_t sums, View first, View second);
 
 // embedding.cu: positions and dpositions may have no data
 cudaError_t QueueEmbed(const Queue& queue, View ids, View table, int64_t first_id, View positions,

@@ -143,7 +143,7 @@ __device__ Pack<T, kWidest<T>> PackAt(const T* data, int64_t i) {
   return reinterpret_cast<const Pack<T, kWidest<T>>*>(data)[i];
 }
 
-// kHasMean: LayerNorm; else bias and mean are null.
+// kHasMean: LayerNorm, whose bias may be null; else bias and mean are.
 template <typename T, int kTeam, bool kHasMean>
 __global__ void __launch_bounds__(kThreads, kNormBlocks)
     StreamedNormKernel(RowsShape shape, RowArrays<T, 1> x, const T* weight, const T* bias, T* y,
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, kNormBlocks)
       const auto values = rows.At(0, kept);
       const auto weights = PackAt(weight, i);
       Pack<T, kWidth> biases = {};
-      if constexpr (kHasMean) biases = PackAt(bias, i);
+      if (kHasMean && bias != nullptr) biases = PackAt(bias, i);
       Pack<T, kWidth> normal;
       for (int e = 0; e < kWidth; ++e) {
         float value =
@@ -397,7 +397,7 @@ cudaError_t QueueStreamedNormGradient(const Queue& queue, View dy, View x, View 
         return launch(StreamedNormGradientKernel<T, kTeam, false>);
       });
   if (code != cudaSuccess) return code;
-  return QueueAddPartialSums(queue, partials, blocks, dweight, dbias);
+  return QueueAddPartialSums(queue, partials, blocks, has_mean ? 2 : 1, dweight, dbias);
 }
 
 }  // namespace weft

@@ -15,12 +15,12 @@ namespace weft {
 // Whether norms of x stream, with these tensors beside it.
 bool StreamsRows(View x, std::initializer_list<View> others);
 
-// LayerNorm, or RmsNorm where bias and mean have no data. REQUIRES: StreamsRows.
+// LayerNorm, or RmsNorm where mean has no data. REQUIRES: StreamsRows.
 cudaError_t QueueStreamedNorm(const Queue& queue, View x, View weight, View bias,
                               const NormConstants& constants, View y, View mean, View rstd);
 
-// dx, dweight and dbias, as LayerNormGradient adds to them; or as RmsNormGradient where mean and
-// dbias have no data. REQUIRES: StreamsRows.
+// dx, dweight and dbias, as LayerNormGradient adds to them; or as RmsNormGradient where mean has no
+// data. REQUIRES: StreamsRows.
 cudaError_t QueueStreamedNormGradient(const Queue& queue, View dy, View x, View weight,
                                       double offset, View mean, View rstd, View dx, View dweight,
                                       View dbias);
