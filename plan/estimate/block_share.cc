@@ -39,8 +39,6 @@ BlockShare ShareOf(const ModelShape& model, const Layout& layout) {
   if (model.parallel_residual) share.summed = 1;
   if (model.shares_norm) share.gathered = 1;
   if (model.num_experts == 0) return share;
-  // Attention, and the feed-forward that all tokens pass.
-  if (share.inner == 0) share.gathered = share.summed = 1;
   share.experts = static_cast<double>(model.num_experts) / layout.ep;
   share.copies = static_cast<double>(model.experts_per_token) * model.expert_imbalance *
                  layout.expert_tp() / tp;

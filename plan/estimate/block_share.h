@@ -28,6 +28,10 @@ struct BlockShare {
   // Tensors that products of all tokens read, and sums of terms that are added to residuals.
   double gathered = 2, summed = 2;
 
+  // The same under sequence parallelism, where experts take their own tokens: attention's, and
+  // those of a feed-forward that all tokens pass.
+  double gathered_parts() const { return experts > 0 && inner == 0 ? 1 : gathered; }
+  double summed_parts() const { return experts > 0 && inner == 0 ? 1 : summed; }
   // Columns of what attention works on: queries, keys and values.
   double attended() const { return kv_rank > 0 ? 2 * query + value : query + 2 * key_value; }
 };

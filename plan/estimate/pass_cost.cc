@@ -332,7 +332,7 @@ BothPasses TensorComm(const Pass& pass) {
   }
   const double gather_s = AllGatherSeconds(pass.machine, pass.tensor_group, bytes);
   const double scatter_s = ReduceScatterSeconds(pass.machine, pass.tensor_group, bytes);
-  const double in = pass.share.gathered, out = pass.share.summed;
+  const double in = pass.share.gathered_parts(), out = pass.share.summed_parts();
   BothPasses both = {in * gather_s + out * scatter_s + rows_s,
                      (in + out) * gather_s + in * scatter_s + rows_s};
   const int etp = pass.layout.expert_tp();
