@@ -82,7 +82,7 @@ std::vector<std::string> SpellingsOf(const std::string& name, const ModelShape& 
           absl::StrCat("model.language_model.", bare)};
 }
 
-// What the directory calls the head's matrix: many hold it though it is the embedding's.
+// Returns what the directory calls the head's matrix: many hold it though it is the embedding's.
 std::string HeadNameOf(ModelShape model) {
   model.tied_embeddings = false;
   for (const HuggingFaceTensor& tensor : HuggingFaceTensors(model)) {

@@ -9,7 +9,6 @@
 #include "data/whole_file.h"
 #include "launcher/job_file/model_config.h"
 #include "plan/errors.h"
-#include "plan/keys/model_types.h"
 #include "text/json.h"
 
 namespace weft {
@@ -45,7 +44,7 @@ std::string DtypeOf(const Json& config) {
 // Tells whether the directory's model is a wrapper of this text model, which is written by itself
 // (plan/keys/config_json.h, TextConfigOf).
 bool IsOfAWrapper(const Json& theirs, const ModelShape& model) {
-  const absl::string_view wrapper = TypeOf(ArchitectureOf(model)).wrapper;
+  const absl::string_view wrapper = WrapperOf(model);
   return !wrapper.empty() && theirs.value("model_type", Json()) == std::string(wrapper);
 }
 

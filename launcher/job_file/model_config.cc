@@ -94,4 +94,8 @@ absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder) {
   return model;
 }
 
+absl::string_view WrapperOf(const ModelShape& model) {
+  return TypeOf(ArchitectureOf(model)).wrapper;
+}
+
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "plan/keys/value.h"
 #include "plan/spec/model.h"
 
@@ -17,5 +18,9 @@ Value ReadConfigJson(const std::string& path, const Place& place, Issues* issues
 // not train: dropouts are passed over. InvalidArgument with all issues, one a line: no config.json,
 // or one that weft cannot carry out.
 absl::StatusOr<ModelShape> ModelOfDirectory(const std::string& folder);
+
+// The model_type of a wrapper, with a vision tower beside it, that such a text model may be a part
+// of; "": there is none.
+absl::string_view WrapperOf(const ModelShape& model);
 
 }  // namespace weft

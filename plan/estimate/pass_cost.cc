@@ -231,12 +231,12 @@ BothPasses FusedSeconds(const Pass& pass) {
   const double query = pass.fp8.query ? 0 : share.query;
   const double key_value = pass.fp8.key ? 0 : share.key_value;
   const double inner = pass.fp8.mlp ? 0 : share.inner;
-  const double branches = (pass.fp8.query ? 0 : 1) + (pass.fp8.mlp ? 0 : 1);
-  const double residuals = pass.layout.tp == 1 ? branches * 2 * share.width : 0;
+  const double sums =
+      std::min(share.summed, 2.0 - (pass.fp8.query ? 1 : 0) - (pass.fp8.mlp ? 1 : 0));
+  const double residuals = pass.layout.tp == 1 ? sums * 2 * share.width : 0;
   if (!pass.biased) return {seconds(pass.rows * residuals), 0};
-  const double wide_biases = pass.layout.tp == 1 ? branches * 2 * share.width : 0;
   const double biases = 2 * (query + 2 * key_value + inner);
-  return {seconds(pass.rows * (residuals + wide_biases) + pass.tokens * (biases + inner)),
+  return {seconds(pass.rows * 2 * residuals + pass.tokens * (biases + inner)),
           seconds(pass.tokens * 2 * inner)};
 }
 

@@ -89,7 +89,7 @@ std::vector<FrontPoint> PointsOf(const Question& question, const LayoutSpec& con
   } else {
     AddBest(pricer, constraints, purpose, points);
   }
-  // What the best leaves free may be missing as well: then it is the best still.
+  // The best stays the best where what it leaves free is missing.
   const int slots_per_node = question.cluster.slots_per_node;
   const auto used = [&] { return points.empty() ? 0 : points.back().ranks; };
   const int used_nodes = (used() + slots_per_node - 1) / slots_per_node;

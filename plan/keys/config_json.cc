@@ -198,6 +198,9 @@ class Reading {
   // Returns the map of blocks that see all, where there is a map for each span.
   const Value* OfFullBlocks(absl::string_view name, const Value* map) {
     const std::optional<RopeBySpan> parts = RopeBySpanOf(*map, name, issues_);
+    if (!parts && name == "rope_parameters" && map->is_map()) {
+      Refuse(*map, name, std::string(kOneMapForAllSpans));
+    }
     if (!parts) return map;
     sliding_theta_ = TheOne(kSlidingTheta, SaidOrNull(kSlidingTheta), parts->sliding_theta);
     own_.Remove(kSlidingTheta);

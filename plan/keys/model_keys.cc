@@ -310,6 +310,9 @@ Value WithRopeKeys(const ModelType& type, const Value& tree, Issues* issues) {
       const Value* const theta = parts->sliding_theta;
       if (theta != nullptr) plain.entries.push_back({"rope_local_base_freq", *theta});
       rope = parts->full;
+    } else if (rope->is_map()) {
+      issues->Add(rope->place, absl::StrCat("model.", kRopeParameters),
+                  std::string(kOneMapForAllSpans));
     }
   }
   plain.Remove(kRopeParameters);

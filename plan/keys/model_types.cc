@@ -265,7 +265,7 @@ constexpr ModelType kTypes[] = {
      .set_defaults = SetCohere2,
      .reads = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
               "num_key_value_heads max_position_embeddings initializer_range tie_word_embeddings "
-              "attention_dropout hidden_act layer_norm_eps attention_bias logit_scale "
+              "attention_dropout hidden_act layer_norm_eps attention_bias logit_scale head_dim "
               "sliding_window layer_types sliding_window_pattern",
      .defaults = "layer_norm_eps=1e-05 sliding_window=4096 logit_scale=0.0625",
      .slides = SlidingBlocks::kAllButEvery,

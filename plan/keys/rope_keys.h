@@ -33,6 +33,10 @@ struct RopeBySpan {
   const Value* sliding_theta = nullptr;  // the base of sliding blocks; null: not said
 };
 
+// transformers reads nothing of one rope_parameters for all blocks of such a model.
+inline constexpr absl::string_view kOneMapForAllSpans =
+    "found one map for all blocks; write one for each kind, full_attention and sliding_attention";
+
 // Splits the map `key` of a model that has a map for each span; null: it is one map for all blocks.
 // Sliding blocks may differ by their base alone: anything else that they say is refused.
 std::optional<RopeBySpan> RopeBySpanOf(const Value& map, absl::string_view key, Issues* issues);

@@ -136,7 +136,14 @@ void ReadTurns(const Value& tree, const ModelType& type, Issues* issues, ModelSh
 }
 
 // REQUIRES: there is a span for each block, or a file's wrong list.
-void TurnSlidingBlocks(ModelShape* model) {
+void TurnSlidingBlocks(const Value& tree, const ModelType& type, Issues* issues,
+                       ModelShape* model) {
+  if (model->window == 0) {
+    issues->Add(tree.place, "model.sliding_window",
+                absl::StrCat("missing; a ", type.name(),
+                             " has positions in blocks with a window alone, and would have none; ",
+                             "those that are published have 4096"));
+  }
   const bool is_said = !model->turns.empty();  // and, if otherwise, another type's
   if (is_said || (std::ssize(model->spans) != model->num_blocks && !model->spans.empty())) return;
   for (int64_t block = 0; block < model->num_blocks; ++block) {
@@ -161,7 +168,7 @@ void ReadSpans(const Value& tree, const ModelType& type, Issues* issues, ModelSh
       model->spans.push_back(SpanOf(type, block, rule, *model));
     }
   }
-  if (type.turns_sliding) TurnSlidingBlocks(model);
+  if (type.turns_sliding) TurnSlidingBlocks(tree, type, issues, model);
   // Lists of another length are CheckModel's to refuse.
   if (has_turns && (model->spans.empty() || std::ssize(model->spans) == model->num_blocks)) {
     SettleSpans(*model);

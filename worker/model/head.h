@@ -30,8 +30,8 @@ class Head {
   // Where the last block writes its output [R, D].
   View input() const { return x_; }
 
-  // What the loss of passes that make gradients is beside cross-entropy; none of it at first.
-  // `z_weight`, `smoothing`: LossTerms.
+  // Sets what passes that make gradients count beside cross-entropy, as LossTerms have it; nothing
+  // at first.
   void SetTerms(double z_weight, double smoothing) {
     terms_.z_weight = z_weight;
     terms_.smoothing = smoothing;

@@ -403,6 +403,14 @@ TEST_F(OthersConfigs, OfGemmasAndGlmsAreRefusedByName) {
          {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1234.0}}}}}};
   EXPECT_THAT(Refusal(OfType("gemma3_text", stretched)),
               HasSubstr("model.rope_parameters: found rope_type linear of sliding_attention"));
+  for (const char* type : {"gemma3_text", "olmo3"}) {
+    EXPECT_THAT(
+        Refusal(
+            OfType(type, {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 50.0}}}})),
+        HasSubstr("model.rope_parameters: found one map for all blocks; write one for each"));
+  }
+  EXPECT_THAT(Refusal(OfType("cohere2", {{"sliding_window", nullptr}})),
+              HasSubstr("model.sliding_window: missing; a cohere2 has positions in blocks"));
   EXPECT_THAT(Refusal(OfType("gemma2", {{"hidden_activation", "relu"}})),
               HasSubstr("model.hidden_activation: the text \"relu\" is not supported yet"));
   EXPECT_THAT(Refusal(OfType("gemma", {{"use_bidirectional_attention", true}})),

@@ -376,10 +376,8 @@ class CpuDevice final : public Device {
   }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, const LossTerms& loss,
                  View row_sum, View target_logit) override {
-    if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit), "RowSumExp",
-                          logits)) {
-      return;
-    }
+    const bool fits = FitsRowSums(logits, row_max, targets, row_sum, target_logit);
+    if (!failure_.Require(fits, "RowSumExp", logits)) return;
     WithElement(logits.dtype, [&](auto element) {
       ForRows(logits, [&](int64_t first, int64_t rows) {
         RowSumExpOf(Row<decltype(element)>(logits, first), Floats(row_max) + first,

@@ -401,10 +401,8 @@ class CudaDevice final : public Device {
   }
   void RowSumExp(View logits, View row_max, View targets, int64_t first_id, const LossTerms& loss,
                  View row_sum, View target_logit) override {
-    if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit), "RowSumExp",
-                          logits)) {
-      return;
-    }
+    const bool fits = FitsRowSums(logits, row_max, targets, row_sum, target_logit);
+    if (!failure_.Require(fits, "RowSumExp", logits)) return;
     Check(QueueRowSumExp(queue_, logits, row_max, targets, first_id, loss, row_sum, target_logit),
           "RowSumExp");
   }
@@ -422,10 +420,6 @@ class CudaDevice final : public Device {
     if (!failure_.Require(FitsRowSums(logits, row_max, targets, row_sum, target_logit),
                           "CrossEntropy", logits)) {
       return;
-    }
-    // The kernel that reads a row once does not add it up beside.
-    if (loss.smoothing > 0) {
-      return Device::CrossEntropy(targets, loss, logits, row_max, row_sum, target_logit);
     }
     Check(QueueCrossEntropy(queue_, targets, loss, logits, row_max, row_sum, target_logit),
           "CrossEntropy");

@@ -38,7 +38,7 @@ WEFT_CLONES void RowSumExpOf(const T* logits, const float* row_max, const int32_
   }
 }
 
-// What the gradient is of a row: each logit's exp(x - highest) * factor - of_each, and the
+// A RowGradient is that of a row: of each logit exp(x - highest) * factor - of_each, and the
 // target's own.
 struct RowGradient {
   float highest;

@@ -381,6 +381,16 @@ cudaError_t QueueSoftmaxGradient(const Queue& queue, View row_max, View row_sum,
 
 cudaError_t QueueCrossEntropy(const Queue& queue, View targets, const LossTerms& loss, View logits,
                               View row_max, View row_sum, View target_logit) {
+  // The kernel that reads a row once does not add up its logits beside.
+  if (loss.smoothing > 0) {
+    cudaError_t queued = QueueRowMax(queue, logits, row_max);
+    if (queued == cudaSuccess) {
+      queued = QueueRowSumExp(queue, logits, row_max, targets, 0, loss, row_sum, target_logit);
+    }
+    return queued != cudaSuccess
+               ? queued
+               : QueueSoftmaxGradient(queue, row_max, row_sum, targets, 0, loss, logits);
+  }
   int64_t room = 0;
   const cudaError_t code = FindRoom(logits.cols * ElementBytes(logits.dtype), &room);
   if (code != cudaSuccess) return code;
