@@ -1,5 +1,5 @@
-// Damaged files of text, and damaged .idx files: preparing answers, within time and memory, and
-// what it says of a file it says of the next one of the same bytes.
+// Damaged files of text, of tokens and .idx files: preparing and reading answer, within time and
+// memory, and what is said of a file is said of the next one of the same bytes.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "data/megatron_index.h"
 #include "data/prepare/prepare.h"
+#include "data/token_file.h"
 #include "tests/data/prepare/small_tokenizer.h"
 #include "tests/fuzz/file_trial.h"
 
@@ -73,6 +74,77 @@ TEST(DamagedIndexes, AreReadOrRefused) {
     const auto read = ReadMegatronIndex(DamagedOnDisk(idx, random), 380);
     EXPECT_TRUE(read.ok() || absl::IsInvalidArgument(read.status())) << read.status();
     if (read.ok()) ++num_good;
+  }
+  ExpectBothEndsAndBoundedMemory(num_good, cases);
+}
+
+// `tokens` little-endian integers of so many bytes, ids below 300.
+std::string IdBytes(size_t item_bytes, size_t tokens) {
+  std::string bytes;
+  for (size_t i = 0; i < tokens; ++i) {
+    const size_t id = i * 7919 % 300;
+    for (size_t byte = 0; byte < item_bytes; ++byte) {
+      bytes.push_back(static_cast<char>(id >> (8 * byte) & 0xFF));
+    }
+  }
+  return bytes;
+}
+
+// llm.c's header of 256 integers {magic, version, tokens}.
+std::string LlmcHeader(uint32_t magic, uint32_t version, uint32_t tokens) {
+  std::string bytes;
+  for (uint32_t i = 0; i < 256; ++i) {
+    const uint32_t value = i == 0 ? magic : i == 1 ? version : i == 2 ? tokens : 0;
+    for (int byte = 0; byte < 4; ++byte) {
+      bytes.push_back(static_cast<char>(value >> (8 * byte) & 0xFF));
+    }
+  }
+  return bytes;
+}
+
+// Whatever was opened is read to its last token.
+TEST(DamagedTokenFiles, AreReadToTheEndOrRefused) {
+  const TextFolder folder;
+  constexpr uint32_t kTokens = 200;
+  std::string idx;
+  ASSERT_TRUE(WriteMegatronIndex(
+                  4, 2, [](int64_t) -> absl::StatusOr<int32_t> { return kTokens / 4; },
+                  [&](absl::string_view bytes) {
+                    idx.append(bytes.data(), bytes.size());
+                    return absl::OkStatus();
+                  })
+                  .ok());
+  const struct {
+    TokenEncoding encoding;
+    std::string bytes;
+  } samples[] = {
+      {{TokenFormat::kBytes, {}, 256}, IdBytes(1, kTokens)},
+      {{TokenFormat::kNanogpt, TokenDtype::kUint16, 300}, IdBytes(2, kTokens)},
+      {{TokenFormat::kNanogpt, TokenDtype::kUint32, 300}, IdBytes(4, kTokens)},
+      {{TokenFormat::kLlmc, {}, 300}, LlmcHeader(20240520, 1, kTokens) + IdBytes(2, kTokens)},
+      {{TokenFormat::kLlmc, {}, 300}, LlmcHeader(20240801, 7, kTokens) + IdBytes(4, kTokens)},
+      {{TokenFormat::kMegatron, {}, 300}, IdBytes(2, kTokens)},
+  };
+  const uint64_t cases = FileTrials(4000);
+  uint64_t num_good = 0;
+  for (uint64_t number = 0; number < cases; ++number) {
+    Random random = RandomOfTrial(number);
+    const auto& sample = samples[random.Below(std::size(samples))];
+    const bool is_index = sample.encoding.format == TokenFormat::kMegatron && random.Once(2);
+    const std::string path =
+        folder.Write("a.bin", is_index ? sample.bytes : DamagedOnDisk(sample.bytes, random));
+    folder.Write("a.idx", is_index ? DamagedOnDisk(idx, random) : idx);
+    const auto file = TokenFile::Open(path, sample.encoding);
+    EXPECT_EQ(file.status(), TokenFile::Open(path, sample.encoding).status());
+    if (!file.ok()) {
+      EXPECT_TRUE(absl::IsInvalidArgument(file.status())) << file.status();
+      continue;
+    }
+    ++num_good;
+    std::vector<int32_t> ids(static_cast<size_t>((*file)->tokens()), -1);
+    (*file)->Read(0, absl::MakeSpan(ids));
+    for (const int32_t id : ids) ASSERT_GE(id, 0) << "case " << number;
+    EXPECT_FALSE((*file)->Fingerprint().empty());
   }
   ExpectBothEndsAndBoundedMemory(num_good, cases);
 }
