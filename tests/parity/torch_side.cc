@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/safetensors.h"
@@ -37,14 +38,20 @@ namespace {
 
 constexpr int64_t kSteps = 10;
 
-absl::StatusOr<JobSpec> JobOf(const std::string& family) {
+// Terms beside cross-entropy: "gemma2_with_terms".
+constexpr absl::string_view kWithTerms = "_with_terms";
+
+absl::StatusOr<JobSpec> JobOf(absl::string_view family) {
+  const bool has_terms = absl::ConsumeSuffix(&family, kWithTerms);
   for (const std::string& each : EnglishFamilies()) {
     if (family != each) continue;
     JobSpec job = EnglishJobOf(each);
     job.training.steps = kSteps;
+    job.training.z_loss = has_terms ? 0.01 : 0;
+    job.training.label_smoothing = has_terms ? 0.1 : 0;
     return job;
   }
-  return absl::InvalidArgumentError("no family " + family);
+  return absl::InvalidArgumentError(absl::StrCat("no family ", family));
 }
 
 // Values of which a wrong place would show: every tensor normal, norms around 1.
@@ -156,7 +163,9 @@ absl::Status Train(const JobSpec& job, const Layout& layout, const std::string& 
                                 {"betas", {job.optimizer.beta1, job.optimizer.beta2}},
                                 {"eps", job.optimizer.eps},
                                 {"weight_decay", job.optimizer.weight_decay},
-                                {"gradient_clipping", job.training.gradient_clipping}};
+                                {"gradient_clipping", job.training.gradient_clipping},
+                                {"z_loss", job.training.z_loss},
+                                {"label_smoothing", job.training.label_smoothing}};
   std::ofstream(folder + "/job.json") << facts.dump(1) << "\n";
   return saved;
 }
