@@ -15,7 +15,7 @@ Bounds, as everywhere in tests/parity: losses within 1e-6, relative; each gradie
 ||g - e|| <= 2e-6 max(||e||, 1e-3 ||E||), E all gradients; logits within 2e-6 of their norm.
 
 On 2026-11-28 and 29 with torch 2.15.0, transformers 5.24.0 and numpy 2.4.6 (EPYC, Zen 5), by OpenBLAS's
-kernels for Haswell, the last six rows by those for AVX-512; by these the others' gradients are up to
+kernels for Haswell, ministral to cohere2 by those for AVX-512; by these the others' gradients are up to
 1.5e-06, gemma3's 1.6e-06 and those of qwen3_windows 2.1e-06, which is above the bound:
   gpt2: logits 4.6e-07, worst gradient 7.6e-07, losses 9.8e-09 (of 10 steps, 5.9613 to 4.3096)
   llama: logits 4.8e-07, worst gradient 1.1e-06, losses 1.0e-08 (of 10 steps, 5.8517 to 4.4265)
