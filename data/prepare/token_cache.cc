@@ -156,17 +156,20 @@ class OthersWork {
 
   bool GoesOn() {
     struct stat info = {};
-    if (lstat(folder_.c_str(), &info) != 0) return errno == ENOENT;  // gone meanwhile
+    // It may have gone since it was in the way; or it was never there, and something else was.
+    if (lstat(folder_.c_str(), &info) != 0) return std::exchange(may_be_gone_, false);
     if (!S_ISDIR(info.st_mode) || info.st_uid == geteuid()) return false;
     const auto now = std::chrono::steady_clock::now();
     const std::pair<int64_t, int64_t> time(info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
     if (time != time_) changed_ = now;
     time_ = time;
     user_ = info.st_uid;
+    may_be_gone_ = true;
     return now - changed_ < most_idle_;
   }
+  // "FOLDER: the user 12 is preparing it"; empty: nobody was seen.
   std::string Text() const {
-    return absl::StrCat(folder_, ": the user ", user_, " is preparing it");
+    return user_ ? absl::StrCat(folder_, ": the user ", *user_, " is preparing it") : "";
   }
 
  private:
@@ -174,7 +177,8 @@ class OthersWork {
   const std::chrono::milliseconds most_idle_;
   std::chrono::steady_clock::time_point changed_;
   std::pair<int64_t, int64_t> time_;
-  uid_t user_ = 0;
+  std::optional<uid_t> user_;
+  bool may_be_gone_ = true;
 };
 
 // Prepares, or waits for who does.
@@ -206,11 +210,11 @@ absl::Status PrepareOrWait(const Tokenizer& tokenizer, const CacheRequest& cache
                               {{"name another --output",
                                 absl::StrCat("name another folder with ", cache.words.cache)}}));
     }
-    if (!std::exchange(is_told, true) && request->on_progress) {
-      const absl::string_view message = status.message();
-      request->on_progress({.waits = is_others
-                                         ? others.Text()
-                                         : std::string(message.substr(0, message.rfind("; ")))});
+    const absl::string_view message = status.message();
+    const std::string waits =
+        is_others ? others.Text() : std::string(message.substr(0, message.rfind("; ")));
+    if (!waits.empty() && !std::exchange(is_told, true) && request->on_progress) {
+      request->on_progress({.waits = waits});
     }
     std::this_thread::sleep_for(kBetweenLooks);
     place.may_replace = place.begin_anew = false;  // who works now may leave it whole

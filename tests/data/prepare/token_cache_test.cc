@@ -298,6 +298,27 @@ TEST_F(TokenCacheTest, WaitsForTheWorkOfAnotherUser) {
   });
 }
 
+TEST_F(TokenCacheTest, DoesNotWaitWhereItMayNotWrite) {
+  if (geteuid() != 0) return;  // none but root makes files of another user
+  fs::create_directory(cache_);
+  ASSERT_EQ(chmod(cache_.c_str(), 0755), 0);
+  std::atomic<bool> stop{false};
+  std::atomic<bool> is_over{false};
+  request_.stop = &stop;
+  std::jthread ends([&] {
+    for (int i = 0; i < 1000 && !is_over; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    stop = true;
+  });
+  As(kAnn, [&] {
+    EXPECT_THAT(std::string(Make(rows_).status().message()),
+                HasSubstr(".preparing: cannot be made"));
+  });
+  EXPECT_FALSE(stop);
+  is_over = true;
+}
+
 TEST_F(TokenCacheTest, SaysForWhomItWaits) {
   const std::string text = files_.Write("many.jsonl", RowsForTest(2000, 1));
   std::jthread other;
