@@ -34,9 +34,10 @@ bool HasStream(const std::vector<InputStamp>& stamps, int64_t inputs) {
 }
 
 absl::Status NoDocument(const PrepareRequest& request, const PrepareCounts& counts) {
+  const auto others = std::ssize(request.inputs) - 1;
   return absl::InvalidArgumentError(
-      absl::StrCat("no document was found in ", request.inputs.size(),
-                   request.inputs.size() == 1 ? " input" : " inputs",
+      absl::StrCat(request.inputs[0].path, others > 0 ? absl::StrCat(" and ", others, " more") : "",
+                   ": no document was found",
                    counts.empty > 0 ? absl::StrCat(", but ", counts.empty, " empty ones") : "",
                    "; expected at least one with a text"));
 }
@@ -209,10 +210,18 @@ absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareR
       files->Discard();
       return unchanged;
     }
-    if (absl::IsInvalidArgument(status) && request.discards_bad) files->Discard();
+    const bool is_bad = absl::IsInvalidArgument(status) || absl::IsDataLoss(status);
+    if (is_bad && request.discards_bad) {
+      files->Discard();
+      // DataLoss is left for what lies in the folder.
+      return absl::InvalidArgumentError(status.message());
+    }
     RETURN_IF_ERROR(status);
   }
-  if (state.counts.documents == 0) return NoDocument(request, state.counts);
+  if (state.counts.documents == 0) {
+    files->Discard();
+    return NoDocument(request, state.counts);
+  }
   nlohmann::ordered_json record = {{"tokenizer", request.tokenizer}, {"tokenizer_hash", hash}};
   record["format"] = std::string(WordOf(request.place.format));
   record["item_bytes"] = request.place.item_bytes;

@@ -21,8 +21,9 @@ struct PrepareProgress {
   int64_t text_bytes = 0;    // encoded by this process
   int64_t stored_bytes = 0;  // of the inputs as they lie, from their start
   int64_t all_stored_bytes = 0;
-  int64_t tokens = 0;    // in the files
-  bool is_over = false;  // told once, at the end, whatever that is
+  int64_t tokens = 0;      // in the files
+  bool is_over = false;    // told once, at the end, whatever that is
+  std::string waits = {};  // for whom, and in which folder: nothing is worked on; told once
 };
 
 struct PrepareRequest {
@@ -35,8 +36,8 @@ struct PrepareRequest {
   std::vector<InputStamp> stamps = {};  // of the inputs when `work` was named; empty: as they lie
   int threads = 1;
   int64_t most_bad_rows = 0;  // one more ends the work
-  // Work that ends so is thrown away: `work` names it by the text's bytes, and the mended text is
-  // other work.
+  // Work that ends so, or at a damaged text (which is InvalidArgument then), is thrown away: `work`
+  // names it by the text's bytes, and the mended text is other work.
   bool discards_bad = false;
   std::string bad_row_cure = "mend it";
   size_t chunk_bytes = kChunkBytes;
@@ -57,9 +58,10 @@ struct PrepareResult {
 // Returns a hash of the files that a tokenizer is opened from.
 absl::StatusOr<std::string> TokenizerHash(const std::string& path);
 
-// InvalidArgument: a text is wrong, "path:line: why", or it was written to meanwhile, and the work
-// is thrown away; Cancelled: *stop, what was done is kept; AlreadyExists: the work is done, of a
-// stream that cannot be compared; else as ChunkReader, FindPrepared and PreparedFiles say.
+// InvalidArgument: a text is wrong, "path:line: why", or it was written to meanwhile, or there is
+// no document, and the work is thrown away; Cancelled: *stop, what was done is kept; AlreadyExists:
+// the work is done, of a stream that cannot be compared; else as ChunkReader, FindPrepared and
+// PreparedFiles say.
 absl::StatusOr<PrepareResult> Prepare(const Tokenizer& tokenizer, const PrepareRequest& request);
 
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "data/megatron_index.h"
 #include "data/token_judge.h"
@@ -27,6 +28,8 @@ namespace {
 constexpr int64_t kLlmcHeaderBytes = 1024;
 constexpr int64_t kMostTokensOfLength = std::numeric_limits<int32_t>::max();
 constexpr size_t kLengthsBuffer = size_t{1} << 16;
+
+constexpr size_t kMostHolder = 65;  // a host's name, and an end
 
 // Files of the folder, and where they go.
 constexpr char kTokens[] = "tokens", kLengths[] = "lengths", kState[] = "state.json",
@@ -155,6 +158,16 @@ absl::StatusOr<std::unique_ptr<PreparedFiles>> PreparedFiles::Open(const Prepare
 absl::Status PreparedFiles::OpenFolder() {
   const bool is_made = mkdir(folder_.c_str(), 0700) == 0;
   if (!is_made && errno != EEXIST) return DiskError(errno, folder_, "cannot be made");
+  struct stat info = {};
+  // A disk may give what is made on it to another user.
+  const auto is_foreign = [&] { return !is_made && info.st_uid != geteuid(); };
+  const auto foreign = [&] {
+    return absl::PermissionDeniedError(
+        absl::StrCat(folder_, ": is of the user ", info.st_uid, ", expected ", geteuid(),
+                     "; let that user go on with it or remove it, or name another --output"));
+  };
+  const bool is_folder = lstat(folder_.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  if (is_folder && is_foreign()) return foreign();
   if (folder_fd_ >= 0) close(folder_fd_);
   folder_fd_ = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder_fd_ < 0 && (errno == ELOOP || errno == ENOTDIR)) {
@@ -162,19 +175,29 @@ absl::Status PreparedFiles::OpenFolder() {
         absl::StrCat(folder_, ": is no folder of weft's; remove it, or name another --output"));
   }
   if (folder_fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat(folder_, ": cannot open"));
-  struct stat info = {};
   if (fstat(folder_fd_, &info) != 0) return DiskError(errno, folder_, "cannot be read");
-  // A disk may give what is made on it to another user.
-  if (!is_made && info.st_uid != geteuid()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(folder_, ": is of the user ", info.st_uid, ", expected ", geteuid(),
-                     "; let that user go on with it or remove it, or name another --output"));
-  }
+  if (is_foreign()) return foreign();
   constexpr mode_t kOfOthers = 022;
   if ((info.st_mode & kOfOthers) != 0 && fchmod(folder_fd_, 0700) != 0) {
     return DiskError(errno, folder_, "is writable by others, which cannot be changed");
   }
   return absl::OkStatus();
+}
+
+// Who holds the lock is noted in it for those who wait; without the note they wait as well.
+void PreparedFiles::NoteHolder() const {
+  char host[kMostHolder] = {};
+  if (gethostname(host, sizeof host - 1) != 0) return;
+  const std::string text = absl::StrCat(getpid(), " on ", host);
+  if (ftruncate(lock_fd_, 0) != 0 || pwrite(lock_fd_, text.data(), text.size(), 0) < 0) return;
+}
+
+// " (123 on a-host)", or "".
+std::string PreparedFiles::Holder() const {
+  char text[2 * kMostHolder] = {};
+  const ssize_t got = pread(lock_fd_, text, sizeof text - 1, 0);
+  const bool is_shown = got > 0 && std::all_of(text, text + got, absl::ascii_isprint);
+  return is_shown ? absl::StrCat(" (", text, ")") : "";
 }
 
 // A folder or a lock that its last holder has removed meanwhile is made again.
@@ -191,8 +214,8 @@ absl::Status PreparedFiles::Lock() {
     if (lock_fd_ < 0) return DiskError(errno, Inside(kLock), "cannot be written");
     if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) {
-        return absl::UnavailableError(
-            absl::StrCat(folder_, ": another process is preparing it; wait for it, or end it"));
+        return absl::UnavailableError(absl::StrCat(folder_, ": another process", Holder(),
+                                                   " is preparing it; wait for it, or end it"));
       }
       return absl::FailedPreconditionError(
           absl::StrCat(Inside(kLock), ": cannot be locked: ", std::strerror(errno),
@@ -203,6 +226,7 @@ absl::Status PreparedFiles::Lock() {
         fstat(lock_fd_, &lock) == 0 &&
         fstatat(folder_fd_, kLock, &named_lock, AT_SYMLINK_NOFOLLOW) == 0 &&
         is_same(folder, named_folder) && is_same(lock, named_lock)) {
+      NoteHolder();
       return absl::OkStatus();
     }
   }
@@ -433,6 +457,26 @@ absl::Status PreparedFiles::Publish(const nlohmann::ordered_json& record) {
   return PutInPlace();
 }
 
+// A umask may let everybody write to a file, or the group of a shared cache not read it.
+absl::Status PreparedFiles::GiveToReaders(const char* name) const {
+  if (!place_.is_of_cache) return absl::OkStatus();
+  struct stat info = {};
+  if (fstatat(folder_fd_, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    return DiskError(errno, Inside(name), "cannot be looked at");
+  }
+  constexpr mode_t kAll = 0777, kOfOthers = 022, kOfGroup = 040;
+  mode_t mode = info.st_mode & kAll & ~kOfOthers;
+  if (place_.group) {
+    if (info.st_gid != *place_.group && fchownat(folder_fd_, name, static_cast<uid_t>(-1),
+                                                 *place_.group, AT_SYMLINK_NOFOLLOW) != 0) {
+      return DiskError(errno, Inside(name), "cannot be given to the group of its folder");
+    }
+    mode |= kOfGroup;
+  }
+  if (fchmodat(folder_fd_, name, mode, 0) == 0) return absl::OkStatus();
+  return DiskError(errno, Inside(name), "cannot be kept from others");
+}
+
 // Each step may have been done before a crash.
 absl::Status PreparedFiles::PutInPlace() {
   const std::string record = absl::StrCat(place_.output, kPublished[2].ending);
@@ -449,6 +493,7 @@ absl::Status PreparedFiles::PutInPlace() {
     Failpoint("prepare.publish");
     const std::string path = absl::StrCat(place_.output, file.ending);
     if (!IsInside(file.inside)) continue;
+    RETURN_IF_ERROR(GiveToReaders(file.inside));
     if (renameat(folder_fd_, file.inside, AT_FDCWD, path.c_str()) != 0) {
       return DiskError(errno, path, "cannot be written");
     }

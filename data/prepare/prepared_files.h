@@ -11,6 +11,8 @@
 // OUTPUT.prepared.json, in this order: with the record all is there. The folder is this user's
 // alone, and no link in it is followed: others may write where the output lies. One thread.
 #pragma once
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,8 +37,10 @@ struct PreparedPlace {
   TokenOutput format = TokenOutput::kMegatron;
   int64_t item_bytes = 2;
   int64_t seq_len = 0;
-  bool may_replace = false;  // what is there already, and work of another kind
-  bool begin_anew = false;   // unfinished work is not gone on with
+  bool may_replace = false;         // what is there already, and work of another kind
+  bool begin_anew = false;          // unfinished work is not gone on with
+  bool is_of_cache = false;         // nobody else may write to the files, whatever the umask
+  std::optional<gid_t> group = {};  // of a cache: may read them
 };
 
 // Returns the counts of the record, if OUTPUT's files are there and are of this very work; nullopt:
@@ -94,6 +98,9 @@ class PreparedFiles {
   absl::Status SyncFile(int fd, const std::string& path);
   absl::Status WriteHeader();
   absl::Status PutInPlace();
+  absl::Status GiveToReaders(const char* name) const;
+  void NoteHolder() const;
+  std::string Holder() const;
   absl::Status DropPart(const EncodedChunk& chunk);
 
   const PreparedPlace place_;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "data/prepare/cache_folder.h"
 #include "data/prepare/document_ends.h"
 #include "data/prepare/input_stamp.h"
@@ -32,7 +33,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Another version makes other tokens of the same text.
-constexpr int kCacheVersion = 2;
+constexpr int kCacheVersion = 3;
+constexpr size_t kNameDigits = 16;  // of a file's hash
+constexpr char kNotes[] = "stamps";
 constexpr size_t kHashedBytes = size_t{1} << 20;
 constexpr std::chrono::milliseconds kBetweenLooks(100);
 constexpr std::chrono::hours kMostWait(48);
@@ -100,23 +103,35 @@ std::optional<CachedTokens> FindCached(const std::string& output) {
                       .vocab_size = vocab->get<int64_t>()};
 }
 
-absl::StatusOr<DocumentEnds> EndsByRules(const Tokenizer& tokenizer, const CacheRules& rules) {
-  const auto word = [&](const std::optional<int64_t>& id) {
-    if (id) return absl::StrCat(*id);
-    return std::string(rules.bos || rules.eos ? kNoEnd : kEndsOfTokenizer);
+// The files of a text that are there and are not taken are said, and never replaced.
+absl::Status CheckFiles(const std::string& output) {
+  for (const char* const ending : {".prepared.json", ".bin"}) {
+    const absl::Status status = CheckTrustedFile(output + ending);
+    if (absl::IsPermissionDenied(status)) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DocumentEnds> EndsByRules(const Tokenizer& tokenizer, const CacheRules& rules,
+                                         const CacheWords& words) {
+  const auto word = [](const std::optional<int64_t>& id) {
+    return id ? absl::StrCat(*id) : std::string(kEndsOfTokenizer);
   };
   absl::StatusOr<DocumentEnds> ends =
       EndsOfDocuments(tokenizer, TokenOutput::kNanogpt, word(rules.bos), word(rules.eos));
   if (ends.ok()) return ends;
-  return absl::InvalidArgumentError(absl::StrReplaceAll(
-      ends.status().message(),
-      {{"name the token with --end, or --end none", "name the token's id with data.eos_token_id"},
-       {"--end", "data.eos_token_id"},
-       {"--begin", "data.bos_token_id"}}));
+  std::string why = absl::StrReplaceAll(
+      ends.status().message(), {{"name the token with --end, or --end none", words.end_cure},
+                                {"--end", words.end},
+                                {"--begin", words.begin}});
+  const size_t cure = why.find("; use the text of one");
+  if (cure != std::string::npos) why = absl::StrCat(why.substr(0, cure), "; ", words.id_cure);
+  return absl::InvalidArgumentError(why);
 }
 
 // Tokens that work before has left have their room already.
-absl::Status CheckRoom(const std::string& folder, const PrepareRequest& request) {
+absl::Status CheckRoom(const std::string& folder, const PrepareRequest& request,
+                       const CacheWords& words) {
   struct statvfs info = {};
   if (statvfs(folder.c_str(), &info) != 0) return absl::OkStatus();
   const auto free_bytes = static_cast<int64_t>(info.f_bavail * info.f_frsize);
@@ -129,16 +144,54 @@ absl::Status CheckRoom(const std::string& folder, const PrepareRequest& request)
   if (free_bytes >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(folder, ": has ", free_bytes, " bytes free, and the tokens of ", input.path,
-                   " may take ", needed, "; make room, or name another folder with data.cache"));
+                   " may take ", needed, "; make room, or name another folder with ", words.cache));
 }
 
+// OthersWork watches a folder of another user's work. It cannot be looked into; that it changes
+// tells that the work goes on.
+class OthersWork {
+ public:
+  OthersWork(std::string folder, std::chrono::milliseconds most_idle)
+      : folder_(std::move(folder)), most_idle_(most_idle) {}
+
+  bool GoesOn() {
+    struct stat info = {};
+    // It may have gone since it was in the way; or it was never there, and something else was.
+    if (lstat(folder_.c_str(), &info) != 0) return std::exchange(may_be_gone_, false);
+    if (!S_ISDIR(info.st_mode) || info.st_uid == geteuid()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    const std::pair<int64_t, int64_t> time(info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+    if (time != time_) changed_ = now;
+    time_ = time;
+    user_ = info.st_uid;
+    may_be_gone_ = true;
+    return now - changed_ < most_idle_;
+  }
+  // "FOLDER: the user 12 is preparing it"; empty: nobody was seen.
+  std::string Text() const {
+    return user_ ? absl::StrCat(folder_, ": the user ", *user_, " is preparing it") : "";
+  }
+
+ private:
+  const std::string folder_;
+  const std::chrono::milliseconds most_idle_;
+  std::chrono::steady_clock::time_point changed_;
+  std::pair<int64_t, int64_t> time_;
+  std::optional<uid_t> user_;
+  bool may_be_gone_ = true;
+};
+
 // Prepares, or waits for who does.
-absl::Status PrepareOrWait(const Tokenizer& tokenizer, PrepareRequest* request) {
+absl::Status PrepareOrWait(const Tokenizer& tokenizer, const CacheRequest& cache,
+                           PrepareRequest* request) {
   const auto end = std::chrono::steady_clock::now() + kMostWait;
+  PreparedPlace& place = request->place;
+  OthersWork others(place.output + kFolderEnding, cache.most_idle);
+  bool is_told = false;
   while (true) {
     const absl::Status status = Prepare(tokenizer, *request).status();
-    PreparedPlace& place = request->place;
     if (absl::IsAlreadyExists(status) && !place.may_replace) {
+      RETURN_IF_ERROR(CheckFiles(place.output));
       place.may_replace = true;  // a file of ours that was cut or left by another version
       continue;
     }
@@ -148,8 +201,20 @@ absl::Status PrepareOrWait(const Tokenizer& tokenizer, PrepareRequest* request) 
       continue;
     }
     const bool is_stopped = request->stop != nullptr && *request->stop;
-    if (!absl::IsUnavailable(status) || is_stopped || std::chrono::steady_clock::now() > end) {
-      return status;
+    if (is_stopped || std::chrono::steady_clock::now() > end) return status;
+    const bool is_others = absl::IsPermissionDenied(status) && others.GoesOn();
+    if (!absl::IsUnavailable(status) && !is_others) {
+      return absl::Status(
+          status.code(),
+          absl::StrReplaceAll(status.message(),
+                              {{"name another --output",
+                                absl::StrCat("name another folder with ", cache.words.cache)}}));
+    }
+    const absl::string_view message = status.message();
+    const std::string waits =
+        is_others ? others.Text() : std::string(message.substr(0, message.rfind("; ")));
+    if (!waits.empty() && !std::exchange(is_told, true) && request->on_progress) {
+      request->on_progress({.waits = waits});
     }
     std::this_thread::sleep_for(kBetweenLooks);
     place.may_replace = place.begin_anew = false;  // who works now may leave it whole
@@ -164,6 +229,17 @@ std::string DefaultTokenCache() {
   if (cache != nullptr && cache[0] == '/') return absl::StrCat(cache, "/weft/tokens");
   if (home != nullptr && home[0] == '/') return absl::StrCat(home, "/.cache/weft/tokens");
   return "";
+}
+
+std::string CacheOfTokens(const std::string& path) {
+  const fs::path file(path);
+  const std::string stem = file.stem().string();
+  const size_t dash = stem.rfind('-');
+  std::error_code error;
+  const bool is_of_cache = file.extension() == ".bin" && dash != std::string::npos &&
+                           stem.size() - dash - 1 == kNameDigits &&
+                           fs::is_directory(file.parent_path() / kNotes, error);
+  return is_of_cache ? file.parent_path().string() : "";
 }
 
 int64_t RoomForTokens(int64_t stored_bytes, bool is_packed, int64_t item_bytes) {
@@ -187,7 +263,7 @@ absl::StatusOr<std::optional<std::string>> TokenCache::ContentHash(
     const std::string& path, const std::vector<InputStamp>& stamps) {
   const std::string stamp = StampHash(stamps);
   if (const auto known = contents_.find(stamp); known != contents_.end()) return known->second;
-  const std::string notes = absl::StrCat(request_.folder, "/stamps");
+  const std::string notes = absl::StrCat(request_.folder, "/", kNotes);
   const std::string note = absl::StrCat(notes, "/", stamp);
   constexpr size_t kHashDigits = 32;
   if (stamps[0].is_settled && CheckCacheFolder(notes, /*makes=*/false).ok()) {
@@ -202,7 +278,10 @@ absl::StatusOr<std::optional<std::string>> TokenCache::ContentHash(
   if (!stamps[0].is_settled || !CheckCacheFolder(notes, /*makes=*/true).ok()) return hash;
   const std::string aside = absl::StrCat(note, ".", getpid());
   std::error_code error;
-  if (WriteWholeFile(aside, hash).ok()) fs::rename(aside, note, error);
+  if (!WriteWholeFile(aside, hash).ok()) return hash;
+  fs::permissions(aside, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove,
+                  error);
+  fs::rename(aside, note, error);
   return hash;
 }
 
@@ -220,13 +299,14 @@ absl::StatusOr<std::optional<TokenCache::Place>> TokenCache::PlaceOf(const Named
                                   WordOf(text.format), "\n", text.text_key, "\n",
                                   rules.bos.value_or(-1), "\n", rules.eos.value_or(-1)));
   place.output = absl::StrCat(request_.folder, "/", fs::path(text.path).filename().string(), "-",
-                              place.key.substr(0, 16));
+                              place.key.substr(0, kNameDigits));
   return place;
 }
 
 absl::StatusOr<std::optional<CachedTokens>> TokenCache::Find(const NamedText& text) {
   const bool is_private = request_.folder == DefaultTokenCache();
-  RETURN_IF_ERROR(CheckCacheFolder(request_.folder, request_.may_work, is_private));
+  RETURN_IF_ERROR(
+      CheckCacheFolder(request_.folder, request_.may_work, is_private, request_.words.cache));
   ASSIGN_OR_RETURN(const std::optional<Place> place, PlaceOf(text));
   return place ? FindCached(place->output) : std::nullopt;
 }
@@ -235,18 +315,21 @@ absl::StatusOr<CachedTokens> TokenCache::Make(const NamedText& text) {
   CHECK(request_.may_work);
   RETURN_IF_ERROR(OpenTokenizer());
   ASSIGN_OR_RETURN(const std::optional<Place> place, PlaceOf(text));
+  RETURN_IF_ERROR(CheckFiles(place->output));
   PrepareRequest work;
   work.inputs = {place->stamps[0].input};
   work.stamps = place->stamps;
-  ASSIGN_OR_RETURN(DocumentEnds ends, EndsByRules(*tokenizer_, request_.rules));
+  ASSIGN_OR_RETURN(DocumentEnds ends, EndsByRules(*tokenizer_, request_.rules, request_.words));
   work.rules.before = std::move(ends.before);
   work.rules.after = std::move(ends.after);
   work.rules.text_key = text.text_key;
-  work.rules.text_key_option = "text_key";
+  work.rules.text_key_option = request_.words.text_key;
   work.rules.item_bytes = ItemBytes(TokenOutput::kNanogpt, tokenizer_->vocab_size());
   work.place = {.output = place->output,
                 .format = TokenOutput::kNanogpt,
-                .item_bytes = work.rules.item_bytes};
+                .item_bytes = work.rules.item_bytes,
+                .is_of_cache = true,
+                .group = GroupOfCacheFolder(request_.folder)};
   work.work = place->key;
   work.tokenizer = request_.rules.tokenizer;
   work.tokenizer_hash = tokenizer_hash_;
@@ -254,14 +337,13 @@ absl::StatusOr<CachedTokens> TokenCache::Make(const NamedText& text) {
   work.discards_bad = true;
   work.on_progress = request_.on_progress;
   work.stop = request_.stop;
-  RETURN_IF_ERROR(CheckRoom(request_.folder, work));
-  RETURN_IF_ERROR(PrepareOrWait(*tokenizer_, &work));
+  RETURN_IF_ERROR(CheckRoom(request_.folder, work, request_.words));
+  RETURN_IF_ERROR(PrepareOrWait(*tokenizer_, request_, &work));
   const std::optional<CachedTokens> made = FindCached(place->output);
   if (made) return *made;
-  return absl::PermissionDeniedError(
-      absl::StrCat(place->output,
-                   ".bin: everybody may write to it after it was made; use a umask "
-                   "that forbids it, or name another folder with data.cache"));
+  RETURN_IF_ERROR(CheckFiles(place->output));
+  return absl::UnavailableError(absl::StrCat(
+      place->output, ".bin: is gone or another since it was made; give the command again"));
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 // never changes. Any number of processes may ask at once: one works, the others wait for it.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,7 +21,15 @@ namespace weft {
 // How a job has its texts tokenised.
 struct CacheRules {
   std::string tokenizer;            // its path
-  std::optional<int64_t> bos, eos;  // around each document; neither: as the tokenizer has it
+  std::optional<int64_t> bos, eos;  // around each document; nullopt: as the tokenizer has it
+};
+
+// How messages name what the one who asks can change.
+struct CacheWords {
+  std::string cache = "data.cache", text_key = "text_key";
+  std::string begin = "data.bos_token_id", end = "data.eos_token_id";
+  std::string end_cure = "name the token's id with data.eos_token_id";
+  std::string id_cure = "use an id that it has";
 };
 
 struct CacheRequest {
@@ -30,6 +39,9 @@ struct CacheRequest {
   bool may_work = true;  // false: only what is there already, and nothing is written
   std::function<void(const PrepareProgress&)> on_progress;
   const std::atomic<bool>* stop = nullptr;
+  // Work of another user that does not change for so long is not waited for.
+  std::chrono::milliseconds most_idle = std::chrono::minutes(10);
+  CacheWords words = {};
 };
 
 struct NamedText {
@@ -47,6 +59,9 @@ struct CachedTokens {
 // $XDG_CACHE_HOME/weft/tokens, or that of ~/.cache; empty: neither is known.
 std::string DefaultTokenCache();
 
+// Returns the folder of a cache that a file of tokens lies in; empty: it is none of a cache's.
+std::string CacheOfTokens(const std::string& path);
+
 // Returns how many bytes the tokens of so many bytes of text may take: a token takes 3 bytes of it
 // or more, and a packed text is 4 times as long.
 int64_t RoomForTokens(int64_t stored_bytes, bool is_packed, int64_t item_bytes);
@@ -61,8 +76,9 @@ class TokenCache {
   absl::StatusOr<std::optional<CachedTokens>> Find(const NamedText& text);
   // The tokenizer's, which is opened for it.
   absl::StatusOr<int64_t> VocabSize();
-  // Makes the tokens of a text, or waits for who does. Errors are Prepare's; ResourceExhausted if
-  // the folder's disk has not the room. REQUIRES: may_work.
+  // Makes the tokens of a text, or waits for who does, which on_progress is told. Errors are
+  // Prepare's and CheckTrustedFile's; ResourceExhausted if the folder's disk has not the room.
+  // REQUIRES: may_work.
   absl::StatusOr<CachedTokens> Make(const NamedText& text);
 
  private:

@@ -1,4 +1,7 @@
 // weft eval: the loss of a checkpoint on held-out data, in one process.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -13,6 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "data/prepare/cache_folder.h"
 #include "data/prepare/text_kind.h"
 #include "data/prepare/token_cache.h"
 #include "data/sampling.h"
@@ -37,7 +42,8 @@ namespace {
 struct EvalArguments {
   InferenceOptions options;
   std::vector<std::string> data;
-  std::string dtype_name, tokenizer, text_key = "text";
+  std::string dtype_name, tokenizer;
+  std::optional<std::string> text_key;
   std::optional<int64_t> seq_len, steps;
   int64_t batch = 0;  // 0: as the run
   bool json = false;
@@ -79,7 +85,8 @@ absl::StatusOr<int64_t> HeldOut(const std::vector<std::string>& files, double sp
   const absl::StatusOr<Dataset> data = Dataset::Open(job, /*train=*/false);
   if (data.ok()) return data->windows();
   // A file that is too short is a wrong choice of file here, no lack of room.
-  return absl::InvalidArgumentError(data.status().message());
+  return absl::InvalidArgumentError(
+      absl::StrReplaceAll(data.status().message(), {{"training.seq_len", "--seq-len"}}));
 }
 
 // Returns how many of `windows` sequences to evaluate; 0: all of them once.
@@ -199,6 +206,49 @@ absl::StatusOr<EvalResult> Evaluate(const EvalArguments& arguments, const FoundW
   return result;
 }
 
+// The run's own cache, where its tokens lie in one that this user may write in; else this user's.
+std::string CacheFolder(const FoundWeights& found) {
+  if (found.manifest) {
+    for (const char* const fact : {"data.valid[0]", "data.train[0]"}) {
+      const auto file = found.manifest->facts.find(fact);
+      if (file == found.manifest->facts.end()) continue;
+      const std::string cache = CacheOfTokens(PathOf(file->second));
+      const bool is_usable = !cache.empty() && CheckCacheFolder(cache, /*makes=*/false).ok() &&
+                             faccessat(AT_FDCWD, cache.c_str(), W_OK, AT_EACCESS) == 0;
+      if (is_usable) return cache;
+    }
+  }
+  return DefaultTokenCache();
+}
+
+absl::Status CheckTextKey(const EvalArguments& arguments, bool are_texts) {
+  if (!arguments.text_key) return absl::OkStatus();
+  if (!are_texts) {
+    return absl::InvalidArgumentError(
+        "--text-key: is of rows of JSON lines that are tokenised; name files of them with --data, "
+        "their tokenizer with --tokenizer, and no --format");
+  }
+  for (const std::string& file : arguments.data) {
+    if (*FormatOfName(file) == TextFormat::kJsonl) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--text-key: ", arguments.data[0], " is text, which has no keys; leave it out"));
+}
+
+// Messages name options, as there is no job file here that a person could change.
+CacheWords WordsOfEval(const std::string& folder) {
+  return {.cache = folder == DefaultTokenCache()
+                       ? "XDG_CACHE_HOME"
+                       : "weft data prepare --output, whose files --data takes",
+          .text_key = "--text-key",
+          .begin = "the run's data.bos_token_id",
+          .end = "the run's data.eos_token_id",
+          .end_cure =
+              "tokenise the texts with weft data prepare --end, and name those files with "
+              "--data and their --format",
+          .id_cure = "name the run's own tokenizer with --tokenizer"};
+}
+
 // Where --data names texts and there is a tokenizer, makes their tokens and says where they are, in
 // `arguments` and `choice`. A --format says that they are no texts.
 absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
@@ -212,6 +262,7 @@ absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
       !arguments->data.empty() && !choice->format &&
       std::all_of(arguments->data.begin(), arguments->data.end(),
                   [](const std::string& file) { return FormatOfName(file).ok(); });
+  RETURN_IF_ERROR(CheckTextKey(*arguments, are_texts && !tokenizer.empty()));
   if (tokenizer.empty() || !are_texts) {
     if (arguments->tokenizer.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -219,12 +270,14 @@ absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
   }
   // Around a document stands what the run was trained on.
   ASSIGN_OR_RETURN(const CheckpointData run, DataOf(found, *choice));
+  const std::string folder = CacheFolder(found);
   CacheRequest request{
-      .folder = DefaultTokenCache(),
+      .folder = folder,
       .rules = {.tokenizer = tokenizer, .bos = run.bos_token_id, .eos = run.eos_token_id},
       .threads = UsableCores(),
       .on_progress = ShowPrepareProgress(),
-      .stop = &stop};
+      .stop = &stop,
+      .words = WordsOfEval(folder)};
   if (request.folder.empty()) {
     return absl::InvalidArgumentError(
         "XDG_CACHE_HOME, HOME: neither says where the tokens may be kept; set one");
@@ -233,7 +286,8 @@ absl::Status TakeTexts(const FoundWeights& found, const std::atomic<bool>& stop,
   choice->format = TokenFormat::kNanogpt;
   for (std::string& file : arguments->data) {
     ASSIGN_OR_RETURN(const TextFormat format, FormatOfName(file));
-    const NamedText text = {.path = file, .format = format, .text_key = arguments->text_key};
+    const NamedText text = {
+        .path = file, .format = format, .text_key = arguments->text_key.value_or("text")};
     ASSIGN_OR_RETURN(std::optional<CachedTokens> tokens, cache.Find(text));
     if (!tokens) {
       ASSIGN_OR_RETURN(tokens, cache.Make(text));

@@ -40,6 +40,11 @@ void PrepareProgressLine::Show(const PrepareProgress& now) {
     first_stored_.reset();
     return;
   }
+  if (!now.waits.empty()) {
+    End();
+    std::cerr << "prepare: waits: " << now.waits << "\n" << std::flush;
+    return;
+  }
   if (!first_stored_) first_stored_ = now.stored_bytes;
   if (!is_terminal_ && Clock::now() - shown_ < kBetweenLines) return;
   shown_ = Clock::now();

@@ -33,7 +33,6 @@ class TextList {
     for (Value& item : list->items) {
       Value* const path = item.is_map() ? item.Find("path") : &item;
       if (path != nullptr && path->is_scalar()) ReplaceOne(key, item.Find(kTextKey), path);
-      if (item.is_map()) item.Remove(kTextKey);
     }
   }
 
@@ -107,6 +106,17 @@ class TextList {
   int64_t made_ = 0;
 };
 
+// Texts that stay as they are leave their rows' keys, which are none of a job's.
+void RemoveTextKeys(Value* data) {
+  for (const absl::string_view key : {"train", "valid"}) {
+    Value* const list = data->Find(key);
+    if (list == nullptr) continue;
+    for (Value& item : list->items) {
+      if (item.is_map()) item.Remove(kTextKey);
+    }
+  }
+}
+
 std::optional<int64_t> StatedId(const ValueReader& values, absl::string_view key) {
   return values.Has(key) ? values.Whole(key) : std::nullopt;
 }
@@ -146,9 +156,13 @@ std::string TokenizerOf(const ValueReader& values, const std::string& job_folder
 bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Value* data,
                   Issues* issues, std::vector<std::string>* notes) {
   const Value* const format = data->Find("format");
-  if (format == nullptr || !format->is_scalar()) return true;
-  const absl::StatusOr<TextFormat> stated = ParseWord<TextFormat>(format->word(), "");
-  if (!stated.ok() && format->word() != kTextByName) return true;
+  const absl::StatusOr<TextFormat> stated =
+      ParseWord<TextFormat>(format != nullptr && format->is_scalar() ? format->word() : "", "");
+  const bool is_by_name = format != nullptr && format->is_scalar() && format->word() == kTextByName;
+  if (!stated.ok() && !is_by_name) {
+    RemoveTextKeys(data);
+    return true;
+  }
   if (options.tokenizer.empty()) {
     values.Wrong("data.tokenizer",
                  "missing: data.train is text, and no tokenizer lies beside the model; name the "
@@ -177,6 +191,7 @@ bool TokeniseData(const TextDataOptions& options, const ValueReader& values, Val
     Value* const list = data->Find(key);
     if (is_sound && list != nullptr) lists.Replace(absl::StrCat("data.", key), list);
   }
+  RemoveTextKeys(data);
   const bool has_tokens = is_sound && lists.has_all();
   data->Put("format", Value::Scalar(WordOf(TokenFormat::kNanogpt)));
   data->Put("dtype",

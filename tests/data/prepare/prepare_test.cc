@@ -265,7 +265,7 @@ TEST_F(PrepareTest, DoesNotWaitForAPipeToSayWhatIsWrong) {
 TEST_F(PrepareTest, RefusesTextsWithoutADocument) {
   const absl::Status status =
       Run(Request({folder_.Write("a.jsonl", "\n\n{\"text\": \"\"}\n")}, "out"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no document was found in 1 input, but 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(": no document was found, but 1"));
   EXPECT_FALSE(IsThere("out.bin"));
 }
 

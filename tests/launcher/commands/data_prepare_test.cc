@@ -31,6 +31,7 @@ class DataPrepareTest : public testing::Test {
     std::ifstream file(folder_.path() + "/" + name, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
+  void EvalNamesItsOwnOptions();
 
   JobFolder folder_;
 };
@@ -202,6 +203,38 @@ TEST_F(DataPrepareTest, KeepsWhatWasDoneWhenItIsStopped) {
   EXPECT_THAT(other.err, HasSubstr("out: is of a stream that was read before"));
 }
 
+// The folder `outputs/small` is a run's on notes.jsonl.
+void DataPrepareTest::EvalNamesItsOwnOptions() {
+  const auto error = [&](const std::string& rest) {
+    return RunWeft(folder_, "eval outputs/small --data " + rest).err;
+  };
+  const std::string texts = " --tokenizer tokenizer.json";
+  folder_.Write("body.jsonl", "{\"body\": \"a\"}\n");
+  folder_.Write("a.txt", "a text");
+  EXPECT_THAT(error("body.jsonl" + texts),
+              HasSubstr("found the keys body; expected text; name the one that holds the text with "
+                        "--text-key"));
+  EXPECT_THAT(error("a.txt --text-key body" + texts),
+              HasSubstr("--text-key: a.txt is text, which has no keys; leave it out"));
+  EXPECT_THAT(error("a.txt" + texts), HasSubstr("use a longer file or a smaller --seq-len"));
+  EXPECT_THAT(error("a.txt --text-key body --format bytes"),
+              HasSubstr("--text-key: is of rows of JSON lines that are tokenised"));
+  EXPECT_THAT(error("notes.bin --text-key body"),
+              HasSubstr("--text-key: is of rows of JSON lines that are tokenised"));
+  // A cache of the run that everybody writes to is not used, and the user's is named by its key.
+  const std::string own = folder_.path() + "/other/weft/tokens";
+  const RunWeftOptions options = {.program = absl::StrCat("XDG_CACHE_HOME=", folder_.path(),
+                                                          "/other ", BinaryPath("/bin/weft"))};
+  const std::string cache = folder_.path() + "/weft/tokens";
+  ASSERT_EQ(chmod(cache.c_str(), 0777), 0);
+  RunWeft(folder_, "eval outputs/small --data a.txt" + texts, options);
+  EXPECT_TRUE(std::filesystem::exists(own));
+  ASSERT_EQ(chmod(own.c_str(), 0777), 0);
+  EXPECT_THAT(RunWeft(folder_, "eval outputs/small --data a.txt" + texts, options).err,
+              HasSubstr("name a folder of your own with XDG_CACHE_HOME"));
+  ASSERT_EQ(chmod(cache.c_str(), 0755), 0);
+}
+
 // The job is run twice: the second start finds the tokens.
 TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
   folder_.Write("notes.jsonl", RowsForTest(200, 5));
@@ -229,12 +262,15 @@ TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("tokens of 0 texts made now"));
   // Its validation may be on text, too.
-  const Ran eval = RunWeft(
-      folder_, "eval outputs/small --data notes.jsonl --tokenizer tokenizer.json --json",
-      {.program = absl::StrCat("XDG_CACHE_HOME=", folder_.path(), " ", BinaryPath("/bin/weft"))});
+  const Ran eval =
+      RunWeft(folder_, "eval outputs/small --data notes.jsonl --tokenizer tokenizer.json --json",
+              {.program = absl::StrCat("XDG_CACHE_HOME=", folder_.path(), "/other ",
+                                       BinaryPath("/bin/weft"))});
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_GT(nlohmann::json::parse(eval.out)["tokens"], 1000);
-  // The documents of the run end as those of its training did: their tokens were there.
+  // The documents of the run end as those of its training did: their tokens were there, in the
+  // run's own cache.
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/other"));
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(cache)) {
     files += entry.path().extension() == ".bin" ? 1 : 0;
@@ -248,6 +284,7 @@ TEST_F(DataPrepareTest, TrainsOnTextThatNobodyPrepared) {
   const Ran refused =
       RunWeft(folder_, "eval outputs/small --data notes.bin --tokenizer tokenizer.json");
   EXPECT_THAT(refused.err, HasSubstr("--tokenizer: is of texts"));
+  EvalNamesItsOwnOptions();
   // A text that has changed is other data.
   folder_.Write("notes.jsonl", RowsForTest(200, 6));
   const Ran other = RunWeft(folder_, "run job.yaml");

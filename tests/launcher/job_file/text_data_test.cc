@@ -23,9 +23,11 @@
 namespace weft {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 class TextDataTest : public testing::Test {
  protected:
@@ -302,6 +304,14 @@ TEST_F(TextDataTest, TakesTheKeyOfARowThatHoldsTheText) {
   Replace("  tokenizer: tokenizer.json\n", "  format: bytes\n");
   EXPECT_THAT(Error(), HasSubstr("data.train.text_key: is of JSON lines that are tokenised, and "
                                  "data.format is bytes"));
+}
+
+TEST_F(TextDataTest, KnowsTheKeyOfARowAlsoWhereSomethingElseIsWrong) {
+  Replace("notes.jsonl", "notes.jsonl, text_key: body");
+  Replace("global_batch_size: 8", "global_batch_size: 8\n  stepps: 3");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("stepps"), Not(HasSubstr("text_key"))));
+  Replace("  tokenizer: tokenizer.json\n", "  tokenizer: tokenizer.json\n  format: words\n");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("words"), Not(HasSubstr("known are path"))));
 }
 
 TEST_F(TextDataTest, KeepsNothingOfATextWithABadRow) {
