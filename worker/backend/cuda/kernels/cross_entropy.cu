@@ -115,52 +115,53 @@ struct RunningSum {
 
 struct LogitScale {
   double of_loss;
+  double of_target;   // what labels take from the target's gradient
+  float of_each;      // and, where they are smoothed, from each logit's
   float inverse_cap;  // 0: logits are not capped
   float z_weight;
-  float of_each;        // what smoothed labels take from each logit's gradient, times of_loss
-  double target_share;  // of the target in them
 };
 
 // (softmax (1 + 2 z_weight lse) - labels) * scale, through the cap: of y = cap tanh(x / cap),
 // dy/dx = 1 - (y / cap)^2.
 struct Gradient {
   float highest;
-  float sum;
-  int64_t target;
-  LogitScale scale;
-  float slope;  // 1 + 2 z_weight lse
-  float factor;
+  int target;
+  float of_each, inverse_cap;
+  double factor;  // of exp(x - highest)
+  double of_target;
 
-  __device__ Gradient(float row_max, float row_sum, int64_t of_target, LogitScale of_logits)
+  __device__ Gradient(float row_max, float row_sum, int64_t of_row, const LogitScale& scale)
       : highest(row_max),
-        sum(row_sum),
-        target(of_target),
-        scale(of_logits),
-        slope(of_logits.z_weight == 0
-                  ? 1.0F
-                  : 1.0F + 2.0F * of_logits.z_weight * (logf(row_sum) + row_max)),
-        factor(static_cast<float>(of_logits.of_loss * static_cast<double>(slope) /
-                                  static_cast<double>(row_sum))) {}
+        target(static_cast<int>(of_row)),
+        of_each(scale.of_each),
+        inverse_cap(scale.inverse_cap),
+        factor(scale.of_loss / static_cast<double>(row_sum)),
+        of_target(scale.of_target) {
+    if (scale.z_weight != 0) {
+      factor *= 1 + 2 * static_cast<double>(scale.z_weight * (logf(row_sum) + row_max));
+    }
+  }
 
   // Replaces the values from index `first` on by their gradients.
   template <typename T, int kWidth>
   __device__ __forceinline__ void operator()(Pack<T, kWidth>& values, int64_t first) const {
     float x[kWidth];
     for (int e = 0; e < kWidth; ++e) x[e] = ToFloat(values.at[e]) - highest;
-    const int64_t at = target - first;
+    const int at = target - static_cast<int>(first);
     const bool has_target = at >= 0 && at < kWidth;
-    float of_target = 0;
-    if (has_target) of_target = OfTarget(x, static_cast<int>(at));
-    for (int e = 0; e < kWidth; ++e) x[e] = ExpOf<T>(x[e]) * factor - scale.of_each;
+    float own = 0;
+    if (has_target) own = OfTarget(x, at);
+    const auto rounded = static_cast<float>(factor);
+    for (int e = 0; e < kWidth; ++e) x[e] = ExpOf<T>(x[e]) * rounded - of_each;
     if (has_target) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        if (e == at) x[e] = of_target;
+        if (e == at) x[e] = own;
       }
     }
     for (int e = 0; e < kWidth; ++e) {
       // An uncapped logit may be infinite.
-      const float share = scale.inverse_cap > 0 ? ToFloat(values.at[e]) * scale.inverse_cap : 0.0F;
+      const float share = inverse_cap > 0 ? ToFloat(values.at[e]) * inverse_cap : 0.0F;
       values.at[e] = FromFloat<T>(x[e] * (1.0F - share * share));
     }
   }
@@ -174,9 +175,7 @@ struct Gradient {
     for (int e = 0; e < kWidth; ++e) {
       if (e == at) value = shifted[e];
     }
-    const double p = exp(static_cast<double>(value)) / static_cast<double>(sum);
-    return static_cast<float>((p * static_cast<double>(slope) - scale.target_share) *
-                              scale.of_loss);
+    return static_cast<float>(exp(static_cast<double>(value)) * factor - of_target);
   }
 };
 
@@ -325,10 +324,10 @@ float* Floats(View x) {
 
 LogitScale ScaleOf(const LossTerms& loss) {
   return {.of_loss = loss.scale,
-          .inverse_cap = loss.cap > 0 ? static_cast<float>(1.0 / loss.cap) : 0.0F,
-          .z_weight = static_cast<float>(loss.z_weight),
+          .of_target = (1 - loss.smoothing + loss.smoothing_of_each()) * loss.scale,
           .of_each = static_cast<float>(loss.smoothing_of_each() * loss.scale),
-          .target_share = 1 - loss.smoothing + loss.smoothing_of_each()};
+          .inverse_cap = loss.cap > 0 ? static_cast<float>(1.0 / loss.cap) : 0.0F,
+          .z_weight = static_cast<float>(loss.z_weight)};
 }
 
 // Packs of a row that a block may hold on this device: all, or as many for each thread.
