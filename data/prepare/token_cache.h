@@ -66,7 +66,7 @@ std::string CacheOfTokens(const std::string& path);
 // or more, and a packed text is 4 times as long.
 int64_t RoomForTokens(int64_t stored_bytes, bool is_packed, int64_t item_bytes);
 
-// One thread.
+// A TokenCache finds the token files of a request, or makes them. It is used by one thread.
 class TokenCache {
  public:
   explicit TokenCache(CacheRequest request) : request_(std::move(request)) {}

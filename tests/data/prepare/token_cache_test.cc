@@ -191,7 +191,7 @@ TEST_F(TokenCacheTest, SaysWhyAFileIsNotTaken) {
 }
 
 TEST_F(TokenCacheTest, TakesNoFileOfAnotherUserInAFolderOfItsOwn) {
-  if (geteuid() != 0) return;  // none but root makes files of another user
+  if (geteuid() != 0) GTEST_SKIP() << "none but root makes files of another user";
   const auto made = Make(rows_);
   ASSERT_TRUE(made.ok()) << made.status();
   const std::string& bin = made->path;
@@ -211,7 +211,7 @@ TEST_F(TokenCacheTest, TakesNoFileOfAnotherUserInAFolderOfItsOwn) {
 }
 
 TEST_F(TokenCacheTest, TakesTheFilesOfAGroupWhereItSharesTheFolder) {
-  if (geteuid() != 0) return;  // none but root makes files of another user
+  if (geteuid() != 0) GTEST_SKIP() << "none but root makes files of another user";
   ShareFolder();
   As(kAnn, [&] {
     const mode_t before = umask(077);
@@ -227,7 +227,7 @@ TEST_F(TokenCacheTest, TakesTheFilesOfAGroupWhereItSharesTheFolder) {
 }
 
 TEST_F(TokenCacheTest, TakesNoFileOfAnotherGroupInASharedFolder) {
-  if (geteuid() != 0) return;  // none but root makes files of another user
+  if (geteuid() != 0) GTEST_SKIP() << "none but root makes files of another user";
   ShareFolder();
   As(kAnn, [&] { ASSERT_TRUE(Make(rows_).ok()); });
   std::string bin;
@@ -249,7 +249,7 @@ TEST_F(TokenCacheTest, TakesNoFileOfAnotherGroupInASharedFolder) {
 }
 
 TEST_F(TokenCacheTest, ReplacesNoRecordThatItCannotRead) {
-  if (geteuid() != 0) return;  // none but root makes files of another user
+  if (geteuid() != 0) GTEST_SKIP() << "none but root makes files of another user";
   ShareFolder();
   std::string bin;
   As(kAnn, [&] { bin = Make(rows_)->path; });
@@ -266,7 +266,7 @@ TEST_F(TokenCacheTest, ReplacesNoRecordThatItCannotRead) {
 }
 
 TEST_F(TokenCacheTest, WaitsForTheWorkOfAnotherUser) {
-  if (geteuid() != 0) return;  // none but root makes files of another user
+  if (geteuid() != 0) GTEST_SKIP() << "none but root makes files of another user";
   ShareFolder();
   const auto made = Make(rows_);
   ASSERT_TRUE(made.ok()) << made.status();
@@ -299,7 +299,7 @@ TEST_F(TokenCacheTest, WaitsForTheWorkOfAnotherUser) {
 }
 
 TEST_F(TokenCacheTest, DoesNotWaitWhereItMayNotWrite) {
-  if (geteuid() != 0) return;  // none but root makes files of another user
+  if (geteuid() != 0) GTEST_SKIP() << "none but root makes files of another user";
   fs::create_directory(cache_);
   ASSERT_EQ(chmod(cache_.c_str(), 0755), 0);
   std::atomic<bool> stop{false};
@@ -350,7 +350,7 @@ TEST_F(TokenCacheTest, SaysForWhomItWaits) {
 }
 
 TEST_F(TokenCacheTest, TakesNoFolderOfAnotherUser) {
-  if (geteuid() != 0) return;  // none but root makes files of another user
+  if (geteuid() != 0) GTEST_SKIP() << "none but root makes files of another user";
   constexpr gid_t kOthers = 4321;
   fs::create_directory(cache_);
   for (const auto& [group, mode] : {std::pair(kTeam, 0755), std::pair(kOthers, 0775)}) {
